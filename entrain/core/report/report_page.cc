@@ -7,6 +7,7 @@
 #include "entrain/core/base/base64.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/gzip.h"
+#include "entrain/core/base/html.h"
 
 namespace entrain {
 
@@ -16,26 +17,6 @@ extern const std::string_view kReportStyle;
 std::string report_scripts();
 
 namespace {
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '&':
-        result += "&amp;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
 
 void replace(std::string& page, std::string_view place, std::string_view text) {
   const std::size_t at = page.find(place);
@@ -47,7 +28,7 @@ void replace(std::string& page, std::string_view place, std::string_view text) {
 
 std::string report_page(const Json& data) {
   std::string page(kReportSkeleton);
-  replace(page, "{{TITLE}}", escaped(data.at("title").get<std::string>()));
+  replace(page, "{{TITLE}}", html_text(data.at("title").get<std::string>()));
   replace(page, "{{STYLE}}", kReportStyle);
   replace(page, "{{SCRIPT}}", report_scripts());
   // Last: what a document holds cannot be taken for a place.

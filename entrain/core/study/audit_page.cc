@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include "entrain/core/base/at.h"
+#include "entrain/core/base/html.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/study/audit_text.h"
 
@@ -44,29 +45,6 @@ pre { background: var(--idle); padding: .7rem; overflow-x: auto; font-size: .812
 @media (max-width: 36rem) { dl { display: block; } dd { margin-bottom: .4rem; }
   .bar { grid-template-columns: 8.5rem 1fr; } }
 )";
-
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        result += "&lt;";
-        break;
-      case '>':
-        result += "&gt;";
-        break;
-      case '&':
-        result += "&amp;";
-        break;
-      case '"':
-        result += "&quot;";
-        break;
-      default:
-        result += c;
-    }
-  }
-  return result;
-}
 
 std::string rectangle(double x, double y, double width, double height, int module) {
   return fmt::format(
@@ -166,7 +144,7 @@ std::string timelines(const AuditReport& report) {
   std::string legend;
   for (std::size_t module = 0; module < report.modules.size(); ++module) {
     legend += fmt::format(
-        " <b style='color:var(--m{})'>■</b> {}", module, escaped(report.modules[module]));
+        " <b style='color:var(--m{})'>■</b> {}", module, html_text(report.modules[module]));
   }
   const std::string rows =
       report.request.ranks > kMostRanks
@@ -211,7 +189,7 @@ std::string histograms(const AuditReport& report) {
     result += fmt::format(
         "<figure><figcaption>{}: samples by work, 0 to {} (heights: square roots of counts)"
         "</figcaption>\n{}</figure>\n",
-        escaped(report.modules[module]),
+        html_text(report.modules[module]),
         format_duration(std::chrono::nanoseconds{histogram.limits.back()}),
         histogram_drawing(histogram, static_cast<int>(module)));
   }
@@ -221,7 +199,7 @@ std::string histograms(const AuditReport& report) {
 std::string row_of(const std::vector<std::string>& cells, std::string_view tag) {
   std::string result = "<tr>";
   for (const std::string& cell : cells) {
-    result += fmt::format("<{0}>{1}</{0}>", tag, escaped(cell));
+    result += fmt::format("<{0}>{1}</{0}>", tag, html_text(cell));
   }
   return result + "</tr>\n";
 }
@@ -239,7 +217,7 @@ std::string policies_html(const AuditReport& report) {
   }
   std::string names;
   for (const AuditPolicy& policy : report.policies) {
-    names += fmt::format("<dt>{}</dt><dd>{}</dd>\n", policy.name, escaped(policy.what));
+    names += fmt::format("<dt>{}</dt><dd>{}</dd>\n", policy.name, html_text(policy.what));
   }
   return table_of(rows) +
          "<p class='note'>tokens, memory: of the largest microbatch, activations. LPT: longest "
@@ -251,7 +229,7 @@ std::string policies_html(const AuditReport& report) {
 std::string head_html(const AuditReport& report, const std::string& made_by) {
   std::string rows;
   const auto add = [&](std::string_view name, const std::string& value) {
-    rows += value.empty() ? "" : fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, escaped(value));
+    rows += value.empty() ? "" : fmt::format("<dt>{}</dt><dd>{}</dd>\n", name, html_text(value));
   };
   add("data", report.data);
   add("model", report.model);
@@ -285,10 +263,10 @@ std::string next_html(const AuditReport& report) {
       "For "
       "transformers.Trainer and TRL entrain.balance_trainer(trainer, costs) replaces the last two "
       "lines. docs/sampler.md has the whole loop, and what to do about the loss.</p>\n",
-      escaped("costs = entrain.costs(index, model)  # with this audit's profile= or measured=\n"
-              "sampler = entrain.BalancedBatchSampler(costs, " +
-              options +
-              ")\nloader = entrain.balanced_loader(dataset, sampler, collate_fn=collate)"));
+      html_text("costs = entrain.costs(index, model)  # with this audit's profile= or measured=\n"
+                "sampler = entrain.BalancedBatchSampler(costs, " +
+                options +
+                ")\nloader = entrain.balanced_loader(dataset, sampler, collate_fn=collate)"));
 }
 
 // Step time, from 0 to that without a cap, over the share of tokens that a cap cuts away.
@@ -349,7 +327,7 @@ std::string samples_html(const AuditReport& report) {
 std::string audit_page(const AuditReport& report, const std::string& made_by) {
   std::string findings;
   for (const std::string& finding : audit_findings(report)) {
-    findings += "<li>" + escaped(finding) + "</li>\n";
+    findings += "<li>" + html_text(finding) + "</li>\n";
   }
   return fmt::format(
       "<!doctype html><html lang='en'><head><meta charset='utf-8'>"
