@@ -192,9 +192,10 @@ class Report(CliTest):
         self.expect_success("report", "a", "-o", "page.html")
         view = data_of(self.folder / "page.html")["views"][0]
         for width in (390, 1280, 1600):
-            for scheme in ("light", "dark"):
-                dark = ["--force-dark-mode"] if scheme == "dark" else []
-                drawn = self.draw(self.folder / "page.html", *dark, width=width)
+            for scheme, setting in (("light", 1), ("dark", 0)):
+                setting = f"--blink-settings=preferredColorScheme={setting}"
+                drawn = self.draw(self.folder / "page.html", setting, width=width)
+                self.assertEqual(drawn.root["data-theme"], scheme)
         self.expect_figure(drawn, "makespan-predicted", view["timelines"][0]["makespan_ns"])
         self.expect_figure(drawn, "makespan-measured", view["timelines"][1]["makespan_ns"])
         self.expect_figure(drawn, "gap-step", view["gap"]["step_ns"])

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 
 #include "tests/oracle/engine/tiny_run.h"
@@ -92,6 +93,23 @@ TEST(StepExports, WritesBothFiles) {
                           "validation_loss"}) {
     EXPECT_NE(events.find(tag), std::string::npos) << tag;
   }
+}
+
+// A place that cannot be had stops a run before it begins, and does not end one that goes on.
+TEST(StepExports, OnlyTheStartFailsWithoutAPlaceForPrometheus) {
+  const oracle::TemporaryFolder folder;
+  RunConfig config = config_in(folder.path());
+  config.metrics.tensorboard = false;
+  const std::filesystem::path place = folder.write("place", "a file where a folder is needed");
+  config.metrics.prometheus = (place / "run.prom").string();
+  EXPECT_THROW(StepExports(config, 0), SystemFailure);
+  std::filesystem::remove(place);
+  StepExports exports(config, 0);
+  EXPECT_TRUE(std::filesystem::exists(config.metrics.prometheus));
+  std::filesystem::remove_all(place);
+  folder.write("place", "again");
+  EXPECT_NO_THROW(exports.step(exported_step(0), exported_record(3)));
+  EXPECT_EQ(read_file(place), "again");
 }
 
 TEST(StepExports, WritesNothingUnlessAsked) {
