@@ -1,4 +1,4 @@
-"""The engine against plain PyTorch: tokens per second of the same training on the same processor.
+"""The engine against plain PyTorch: tokens per second of the same training on the same device.
 
 One run measures all sides in turn, round by round: `entrain train` on one lane (one thread), and the
 model of benchmarks/eager_model.py in eager Python on one thread, attention packed by segments and
@@ -6,10 +6,14 @@ padded. All take the same weights, global batches and microbatches, the same Ada
 their losses must agree, or the script fails. Eager samples are decoded before its clock starts;
 the engine decodes while it trains.
 
+With `--device cuda` all run on one GPU, ended by a synchronisation; in bf16 the eager sides run under
+autocast, and a third one calls flash attention once for all segments.
+
 Where perf is installed each side runs once more under it: what the processor's time went to.
 
 Example:
     python benchmarks/eager.py configs/vlm-small.toml --output page.md
+    python benchmarks/eager.py configs/vlm-small.toml --device cuda --precision bf16
 """
 
 import argparse
@@ -30,7 +34,14 @@ from pathlib import Path
 
 import machine
 import torch
-from eager_model import Model, Sample, read_safetensors
+from eager_model import (
+    Model,
+    Sample,
+    attend_at_once,
+    attend_packed,
+    attend_padded,
+    read_safetensors,
+)
 
 BIASES = {"qkv_bias": True, "output_bias": True, "mlp_bias": True}
 VIT = {**BIASES, "norm": "layer", "separate_qkv": True, "plain_mlp": True, "table_side": 24}
@@ -62,7 +73,8 @@ FAMILIES = {  # what a family's model has beside the file's
     },
 }
 WARM_UP = 2  # steps of a run that do not count
-LOSS_TOLERANCE = 1e-4  # of ten steps, relative: other sums in another order
+# Of ten steps, relative: other sums in another order.
+LOSS_TOLERANCE = {"fp32": 1e-4, "bf16": 5e-2}
 PROFILED_STEPS = 4  # counted ones of a run under the profiler
 
 PERF_HZ = 999
@@ -97,6 +109,7 @@ def train_arguments(options, output, *settings):
         f"model={options.model}",
         "plan.policy=sequential", "plan.schedule=1f1b", f"plan.profile={options.profile or ''}",
         f"seed={options.document.get('seed', 0)}", "execution.trace_step=-1",
+        f"execution.device={options.device}", f"execution.precision={options.precision}",
         "plan.single_lane=true", *settings,
     ):  # fmt: skip
         arguments += ["--set", str(setting)]
@@ -161,9 +174,14 @@ def learning_rate(options, step):
     return peak * (final + (1 - final) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
-def train_eagerly(options, weights, batches, padded):
+def synchronise(options):
+    if options.device == "cuda":
+        torch.cuda.synchronize()
+
+
+def train_eagerly(options, weights, batches, attend=attend_packed):
     """[(seconds, loss)] of every step."""
-    model = Model(options.spec, weights, padded)
+    model = Model(options.spec, weights, attend)
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     vectors = [p for p in model.parameters() if p.dim() < 2]
     config = options.document["optimizer"]
@@ -181,14 +199,17 @@ def train_eagerly(options, weights, batches, padded):
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(options, step)
         targets = sum(sample.num_targets for slot in slots for sample in slot)
-        total = 0.0
-        for slot in slots:
-            loss = model.loss(slot) / targets
-            loss.backward()
-            total += loss.item()
+        losses = []
+        with torch.autocast(options.device, torch.bfloat16, options.precision == "bf16"):
+            for slot in slots:
+                loss = model.loss(slot) / targets
+                loss.backward()
+                losses.append(loss.detach())
         torch.nn.utils.clip_grad_norm_(model.parameters(), config.get("clip_norm", 1.0))
         optimizer.step()
         optimizer.zero_grad()
+        total = sum(loss.item() for loss in losses)
+        synchronise(options)
         results.append((time.perf_counter() - begun, total))
     return results
 
@@ -210,11 +231,11 @@ class Side:
         return [sum(tokens[WARM_UP:]) / sum(seconds) for seconds in self.seconds]
 
 
-def check_losses(sides):
+def check_losses(sides, tolerance):
     """The first ten steps of all sides agree."""
     for side in sides[1:]:
         for step, (loss, first) in enumerate(zip(side.losses[:10], sides[0].losses, strict=False)):
-            if abs(loss - first) > LOSS_TOLERANCE * abs(first):
+            if abs(loss - first) > tolerance * abs(first):
                 sys.exit(f"{side.name}, step {step}: loss {loss}, {sides[0].name} has {first}")
 
 
@@ -239,7 +260,7 @@ def read_perf(path, steps):
 
 def profile_sides(options, folder, weights, batches):
     """[{class: milliseconds}] of every side; empty without perf."""
-    if shutil.which("perf") is None:
+    if shutil.which("perf") is None or options.device != "cpu":
         return []
     steps = PROFILED_STEPS + WARM_UP
     data = folder / "perf.data"
@@ -247,10 +268,10 @@ def profile_sides(options, folder, weights, batches):
     arguments = train_arguments(options, folder / "profiled", f"steps={steps}")
     subprocess.run([*record, "--", options.entrain, *arguments], stdout=subprocess.PIPE, check=True)
     results = [read_perf(data, steps)]
-    for padded in (False, True):
+    for attend in (attend_packed, attend_padded):
         perf = subprocess.Popen([*record, "-p", str(os.getpid())])
         time.sleep(0.5)  # it has begun by then
-        train_eagerly(options, weights, batches[:steps], padded)
+        train_eagerly(options, weights, batches[:steps], attend)
         perf.send_signal(signal.SIGINT)
         perf.wait()
         results.append(read_perf(data, steps))
@@ -280,7 +301,7 @@ def losses(options, num_steps):
         output = first_weights(options, folder)
         weights = read_safetensors(output / "weights.safetensors")
         batches = read_batches(options, folder, output / "plan.json")
-    return [loss for _, loss in train_eagerly(options, weights, batches, padded=False)]
+    return [loss for _, loss in train_eagerly(options, weights, batches)]
 
 
 def first_weights(options, folder):
@@ -292,6 +313,10 @@ def first_weights(options, folder):
 def measure(options):
     """(sides, tokens of every step, profiles of the sides, attention pairs needed and padded)."""
     sides = [Side("engine, one lane"), Side("eager, packed"), Side("eager, padded")]
+    ways = [attend_packed, attend_padded]
+    if options.device == "cuda" and options.precision == "bf16":
+        sides.append(Side("eager, one kernel"))
+        ways.append(attend_at_once)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         output = first_weights(options, folder)
@@ -301,11 +326,11 @@ def measure(options):
             _, records = train(options, folder, "engine")
             tokens = [record["llm_tokens"] + record["encoder_tokens"] for record in records]
             sides[0].add([r["step_s"] for r in records], [r["loss"] for r in records])
-            for side, padded in ((sides[1], False), (sides[2], True)):
-                results = train_eagerly(options, weights, batches, padded)
+            for side, attend in zip(sides[1:], ways, strict=True):
+                results = train_eagerly(options, weights, batches, attend)
                 side.add([s for s, _ in results], [loss for _, loss in results])
             print(f"round {index + 1}/{options.rounds}", file=sys.stderr)
-        check_losses(sides)
+        check_losses(sides, LOSS_TOLERANCE[options.precision])
         profiles = profile_sides(options, folder, weights, batches)
     return sides, tokens, profiles, attention_pairs(batches)
 
@@ -360,10 +385,14 @@ def page(options, sides, tokens, profiles, pairs, load):
                 f"Command: `python benchmarks/eager.py {options.config} --rounds {options.rounds} "
                 f"--steps {options.steps} --global-batch {options.global_batch} "
                 f"--num-slots {options.num_slots}"
-                f"{f' --family {options.family}' if options.family else ''}`"
+                f"{f' --family {options.family}' if options.family else ''}"
+                f"{f' --device cuda --precision {options.precision}' if options.device == 'cuda' else ''}`"
             ),
             "",
-            f"{machine.describe()}; torch {torch.__version__}, one thread a side, fp32, {load}.",
+            (
+                f"{machine.describe()}{options.gpu}; torch {torch.__version__}, one thread a side, "
+                f"{options.precision}, {load}."
+            ),
             "",
             (
                 "Tokens are the encoder's patches and the LLM's tokens of all counted steps over "
@@ -394,12 +423,16 @@ def parse():
     parser.add_argument("--num-slots", type=int, default=8)
     parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
     parser.add_argument("--family", choices=FAMILIES, help="the model with that family's parts")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--precision", choices=tuple(LOSS_TOLERANCE), default="fp32")
     parser.add_argument("--output", help="Markdown page to write; default: standard output")
     return read_config(parser.parse_args())
 
 
 def read_config(options):
     """Adds to `options` what its run file says of model, data, profile and optimizer."""
+    options.device = getattr(options, "device", "cpu")
+    options.precision = getattr(options, "precision", "fp32")
     options.document = tomllib.loads(Path(options.config).read_text())
     options.model = options.document["model"]
     options.spec = tomllib.loads(Path(options.model).read_text())
@@ -418,6 +451,8 @@ def read_config(options):
 def main():
     options = parse()
     torch.set_num_threads(1)
+    torch.set_default_device(options.device)
+    options.gpu = f", {torch.cuda.get_device_name()}" if options.device == "cuda" else ""
     load = machine.OtherLoad()
     sides, tokens, profiles, pairs = measure(options)
     machine.give(page(options, sides, tokens, profiles, pairs, load.text()), options.output)

@@ -27,7 +27,10 @@ c10::intrusive_ptr<c10d::ProcessGroup> group_of(const std::string& name) {
 
 c10::intrusive_ptr<c10d::Backend> backend_of(const std::string& name, at::Device device) {
   const auto group = group_of(name);
-  if (!group->hasBackendForDeviceType(device.type())) {
+  const std::vector<c10::Device> served = group->getDeviceTypes();
+  if (std::none_of(served.begin(), served.end(), [&](const c10::Device& one) {
+        return one.type() == device.type();
+      })) {
     throw InvalidInput(concat("process group '", name, "' has no backend for ", device.str()));
   }
   return group->getBackend(device.type());

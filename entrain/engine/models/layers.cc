@@ -180,6 +180,68 @@ class WideLayerNorm : public torch::autograd::Function<WideLayerNorm> {
   }
 };
 
+// Where segments begin and where the last ends, as kernels for many segments take it: int32 on the
+// device. Kept per thread, since every layer of a group asks for the same.
+class Boundaries {
+ public:
+  const at::Tensor& of(std::span<const std::int64_t> lengths, at::Device device) {
+    if (!values_.defined() || values_.device() != device ||
+        !std::equal(lengths_.begin(), lengths_.end(), lengths.begin(), lengths.end())) {
+      lengths_.assign(lengths.begin(), lengths.end());
+      at::Tensor ends = at::zeros({std::ssize(lengths) + 1}, at::kInt);
+      std::partial_sum(lengths.begin(), lengths.end(), ends.data_ptr<int>() + 1);
+      values_ = ends.to(device);
+    }
+    return values_;
+  }
+
+ private:
+  std::vector<std::int64_t> lengths_;
+  at::Tensor values_;
+};
+
+// One kernel of a GPU for all segments, where there is one for these types and widths: flash
+// attention in 16 bits, memory-efficient attention in float32. Undefined elsewhere.
+at::Tensor attention_at_once(const at::Tensor& query,
+                             const at::Tensor& key,
+                             const at::Tensor& value,
+                             std::span<const std::int64_t> lengths,
+                             bool causal) {
+  const std::int64_t width = query.size(2);
+  if (!query.is_cuda() || width % 8 != 0 || width > 256 || lengths.empty()) {
+    return {};
+  }
+  const bool narrow = query.scalar_type() == at::kBFloat16 || query.scalar_type() == at::kHalf;
+  if (!narrow && query.scalar_type() != at::kFloat) {
+    return {};
+  }
+  thread_local Boundaries boundaries;
+  const at::Tensor& ends = boundaries.of(lengths, query.device());
+  const std::int64_t longest = *std::max_element(lengths.begin(), lengths.end());
+  at::Tensor attended;
+  if (narrow) {
+    attended = std::get<0>(at::_flash_attention_forward(
+        query, key, value, ends, ends, longest, longest, 0.0, causal, false));
+  } else {
+    const std::int64_t repeats = query.size(1) / key.size(1);
+    const auto all_heads = [&](const at::Tensor& rows) {
+      return (repeats == 1 ? rows : rows.repeat_interleave(repeats, 1)).unsqueeze(0);
+    };
+    attended = std::get<0>(at::_efficient_attention_forward(query.unsqueeze(0),
+                                                            all_heads(key),
+                                                            all_heads(value),
+                                                            std::nullopt,
+                                                            ends,
+                                                            ends,
+                                                            longest,
+                                                            longest,
+                                                            0.0,
+                                                            causal ? 1 : 0,
+                                                            /*compute_log_sumexp=*/true));
+  }
+  return attended.reshape({query.size(0), query.size(1) * width});
+}
+
 }  // namespace
 
 RotaryTable rotary_table(std::span<const std::int64_t> lengths,
@@ -326,6 +388,9 @@ at::Tensor segment_attention(const at::Tensor& query,
   if (lengths.size() == 1) {
     ENTRAIN_INVARIANT(lengths[0] == query.size(0), "the segment does not fill the rows");
     return attend(query, key, value);
+  }
+  if (at::Tensor all = attention_at_once(query, key, value, lengths, causal); all.defined()) {
+    return all;
   }
   const at::IntArrayRef sizes(lengths.data(), lengths.size());
   const std::vector<at::Tensor> queries = at::split_with_sizes(query, sizes);
