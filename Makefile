@@ -12,7 +12,7 @@ PARITY_READY := .venv-parity/.entrain-parity-ready
 # Seconds for every fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup build demo test long-test core-test record compare-record record-programs parity trainers check fuzz gpu-check \
+.PHONY: help setup build demo evaluate test long-test core-test record compare-record record-programs parity trainers check fuzz gpu-check \
   format bench clean
 
 help: ## show this list
@@ -32,6 +32,13 @@ build: $(ENGINE_READY) ## build everything into build/release
 demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it (about 2 minutes, and 6 for a first build)
 	@JOBS=$(JOBS) tools/build.sh release entrain
 	@tools/demo/run.sh
+
+# Size manifests for `make evaluate`; without them made-up data alone.
+MANIFESTS ?= $(wildcard ../shared/data/manifests)
+evaluate: $(CORE_READY) ## put the paper's claims to the test in build/evaluate (docs/study.md), EVALUATE=--quick in minutes
+	@JOBS=$(JOBS) tools/build.sh core entrain
+	@build/core/entrain/cli/entrain study paper --threads $(JOBS) -o build/evaluate$(if $(EVALUATE),-quick) \
+	  $(if $(EVALUATE),$(EVALUATE),$(if $(MANIFESTS),--manifests $(MANIFESTS)))
 
 test: build ## build, and run all tests but the long ones (5 to 6 minutes on 2 cores)
 	@ctest --preset release -LE '^long$$' -j $(JOBS) || { tools/show_failures.sh build/release; exit 1; }

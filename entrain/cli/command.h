@@ -31,6 +31,7 @@ void add_assign_command(CLI::App& app, Action& action);
 void add_simulate_command(CLI::App& app, Action& action);
 void add_audit_command(CLI::App& app, Action& action);
 void add_report_command(CLI::App& app, Action& action);
+void add_study_command(CLI::App& app, Action& action);
 void add_export_command(CLI::App& app, Action& action);
 void add_explain_command(CLI::App& app, Action& action);
 void add_doctor_command(CLI::App& app, Action& action);

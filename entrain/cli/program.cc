@@ -29,7 +29,7 @@ struct Command {
   const char* purpose = nullptr;  // of one that may be null
 };
 
-constexpr std::array<Command, 18> kCommands = {{
+constexpr std::array<Command, 19> kCommands = {{
     {"index", add_index_command},
     {"profile", kWithTorch ? add_profile_command : nullptr, "Measures layer costs"},
     {"cost", add_cost_command},
@@ -39,6 +39,7 @@ constexpr std::array<Command, 18> kCommands = {{
     {"simulate", add_simulate_command},
     {"explain", add_explain_command},
     {"report", add_report_command},
+    {"study", add_study_command},
     {"audit", add_audit_command},
     {"export", add_export_command},
     {"train", nullptr, "Trains a model"},  // add_train()

@@ -42,7 +42,7 @@ void add_sample_options(CLI::App& command, StudyInputs& inputs) {
   command.add_option(
       "--profile,-p",
       inputs.profile,
-      "profile JSON of `entrain profile`, or analytic:DEVICE (cpu-2core, a40, h100); "
+      "profile JSON of `entrain profile`, or analytic:DEVICE (cpu-2core, a40, a40-nvlink, h100); "
       "default: analytic, of the cluster's device or an a40");
   command
       .add_option("--freeze",

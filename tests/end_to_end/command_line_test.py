@@ -45,6 +45,7 @@ BASES = {
     "simulate": [*PLANNED, "--steps", "1", "--policy", "lpt-2d"],
     "explain": PLANNED,
     "report": ["cases.json", "--output", "{new}"],
+    "study paper": ["--quick", "--list"],
     "audit": [
         *["train.csv", *STUDY[2:], "--ranks", "2", "--microbatches", "1", "--microbatch", "1"],
         *["--steps", "1"],

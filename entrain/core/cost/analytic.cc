@@ -34,6 +34,14 @@ const std::vector<DeviceModel>& devices() {
        .efficiency = 0.5,
        .launch_seconds = 50e-6,
        .link = {.latency = microseconds(10), .bytes_per_second = 31.5e9}},
+      // The same in pairs joined by NVLink 3 (112.5 GB/s both ways), for tensor parallelism of 2.
+      {.name = "a40-nvlink",
+       .dtype = "bfloat16",
+       .peak_flops = 149.7e12,
+       .memory_bytes_per_second = 696e9,
+       .efficiency = 0.5,
+       .launch_seconds = 50e-6,
+       .link = {.latency = microseconds(10), .bytes_per_second = 56.25e9}},
       // SXM5, without sparsity; NVLink 4 in one direction.
       {.name = "h100",
        .dtype = "bfloat16",

@@ -20,10 +20,9 @@ struct DeviceModel {
 
 std::vector<std::string> device_model_names();
 
-// "cpu-2core" (float32: two AVX2 cores at 2.5 GHz), "a40" and "h100" (bfloat16): stated peaks from
-// the vendors' data sheets; efficiencies, launch costs and latencies are round assumptions. Nothing
-// is measured.
-// Throws  InvalidInput with the known names.
+// "cpu-2core" (float32: two AVX2 cores at 2.5 GHz), "a40", "a40-nvlink" and "h100" (bfloat16):
+// stated peaks from the vendors' data sheets; efficiencies, launch costs and latencies are round
+// assumptions. Nothing is measured. Throws  InvalidInput with the known names.
 DeviceModel device_model(const std::string& name);
 
 struct AnalyticOptions {

@@ -65,7 +65,10 @@ StepCosts costs_of(const LaneSplitRequest& request, const Plan& plan, std::size_
 
 // Forward and backward of all batches, launches of the default slots included.
 LayerTimes times_of_batches(const LaneSplitRequest& request) {
-  const Plan plan = layer_plan(*request.model);
+  Plan plan = layer_plan(*request.model);
+  for (ModulePlan& module : plan.modules) {
+    module.tensor_parallel = request.tensor_parallel;
+  }
   const std::int64_t launches = std::int64_t{request.num_slots} * request.replicas;
   LayerTimes result;
   for (std::size_t batch = 0; batch < request.batches.size(); ++batch) {
@@ -83,22 +86,28 @@ LayerTimes times_of_batches(const LaneSplitRequest& request) {
 
 // All ways to give the modules behind `shape.modules` at least one of `lanes` lanes each,
 // lexicographically.
-void list_shares(int lanes, int modules, PlanShape shape, std::vector<PlanShape>& result) {
+void list_shares(
+    int lanes, int modules, Degrees degrees, PlanShape shape, std::vector<PlanShape>& result) {
   for (int share = modules == 1 ? lanes : 1; share <= lanes - (modules - 1); ++share) {
     PlanShape with = shape;
-    with.modules.push_back({{}, share});
+    with.modules.push_back({degrees, share});
     if (modules == 1) {
       result.push_back(std::move(with));
     } else {
-      list_shares(lanes - share, modules - 1, std::move(with), result);
+      list_shares(lanes - share, modules - 1, degrees, std::move(with), result);
     }
   }
+}
+
+Degrees degrees_of(const LaneSplitRequest& request) {
+  return {request.tensor_parallel, 1};
 }
 
 std::vector<PlanShape> own_lanes(const LaneSplitRequest& request) {
   std::vector<PlanShape> result;
   list_shares(request.lanes,
               request.model->num_modules(),
+              degrees_of(request),
               {request.replicas, request.num_slots, ModuleLayout::kOwnLanes, {}},
               result);
   return result;
@@ -110,14 +119,14 @@ std::vector<PlanShape> list_splits(const LaneSplitRequest& request) {
   const int modules = request.model->num_modules();
   PlanShape shared{request.replicas, request.num_slots, ModuleLayout::kColocated, {}};
   if (shares_lanes(request) || (lanes == 1 && modules > 1)) {
-    shared.modules.assign(at(modules), {{}, lanes});
+    shared.modules.assign(at(modules), {degrees_of(request), lanes});
     return {shared};
   }
   std::vector<PlanShape> result = own_lanes(request);
   shared.layout = ModuleLayout::kSharedEncoders;
   for (int share = 1; share < lanes && modules > 2; ++share) {
-    shared.modules.assign(at(modules - 1), {{}, share});
-    shared.modules.push_back({{}, lanes - share});
+    shared.modules.assign(at(modules - 1), {degrees_of(request), share});
+    shared.modules.push_back({degrees_of(request), lanes - share});
     result.push_back(shared);
   }
   return result;

@@ -26,7 +26,8 @@ struct LaneSplitRequest {
   std::vector<std::vector<SampleWork>> batches;  // [batch][sample]: drawn global batches, >= 1
   int lanes = 1;                                 // per replica, in [1, 8]
   int replicas = 1;                              // >= 1
-  int num_slots = 8;  // the plan's default, >= 1; a policy may choose others
+  int num_slots = 8;        // the plan's default, >= 1; a policy may choose others
+  int tensor_parallel = 1;  // of every module, >= 1
   std::string policy = "entrain";
   std::string schedule = "1f1b";
   int virtual_stages = 1;     // of every module, >= 1, or kAutoVirtualStages

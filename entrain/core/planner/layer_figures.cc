@@ -52,14 +52,6 @@ Plan probe_plan(const ModelSpec& model,
   return plan;
 }
 
-void recompute_all(Plan& plan) {
-  for (ModulePlan& module : plan.modules) {
-    for (const LayerRange& layers : module.stages) {
-      module.recompute.push_back(layers.end - layers.begin);
-    }
-  }
-}
-
 // A batch with runs of equal segments, such as a video's frames, as one segment each.
 struct DistinctUnits {
   std::vector<SampleWork> samples;

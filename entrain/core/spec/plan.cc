@@ -249,6 +249,14 @@ bool recomputes(const Plan& plan) {
   });
 }
 
+void recompute_all(Plan& plan) {
+  for (ModulePlan& module : plan.modules) {
+    for (const LayerRange& layers : module.stages) {
+      module.recompute.push_back(layers.end - layers.begin);
+    }
+  }
+}
+
 std::vector<std::vector<StageRef>> default_lanes(const std::vector<ModulePlan>& modules) {
   std::vector<std::vector<StageRef>> lanes;
   for (std::size_t module = 0; module < modules.size(); ++module) {

@@ -92,6 +92,8 @@ struct Plan {
 // Whether some stage recomputes a layer.
 bool recomputes(const ModulePlan& module);
 bool recomputes(const Plan& plan);
+// Every layer of every stage.
+void recompute_all(Plan& plan);
 
 // One lane a stage, in module order.
 std::vector<std::vector<StageRef>> default_lanes(const std::vector<ModulePlan>& modules);

@@ -25,6 +25,8 @@ std::vector<CountedPlan> plans_of(const CasesRequest& request, int draws) {
   single.lanes = request.plan.num_lanes();
   single.replicas = request.plan.replicas;
   single.num_slots = request.plan.num_slots;
+  single.tensor_parallel = request.plan.modules.front().tensor_parallel;
+  single.context_parallel = request.plan.modules.front().context_parallel;
   single.limits = request.plan.limits;
   return single_sample_plans(
       single, std::span<const SampleWork>(batch.work).first(static_cast<std::size_t>(draws)));
@@ -43,6 +45,9 @@ std::vector<CaseResult> run_one_sample_cases(const CasesRequest& request, int dr
   for (const CountedPlan& counted : plans) {
     CasesRequest under = request;
     under.plan = counted.plan;
+    if (recomputes(request.plan)) {
+      recompute_all(under.plan);
+    }
     results.push_back(run_cases(under));
   }
   std::vector<CaseResult> mean = results[static_cast<std::size_t>(most - plans.begin())];

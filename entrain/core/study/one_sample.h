@@ -13,7 +13,8 @@ namespace entrain {
 // Ensures   step and bound are means over the draws; every other figure is that of the plan that
 //           most draws give (the first of equals). Policies are named `<policy> (own plans)`.
 // Requires  a study with a model and a profile, 1 <= draws <= the global batch;
-//           request.plan gives lanes, replicas, slots and limits.
+//           request.plan gives lanes, degrees, replicas, slots and limits; if it recomputes
+//           layers, these plans recompute all.
 // Throws    InvalidInput as single_sample_plan(), and for a study of given costs.
 std::vector<CaseResult> run_one_sample_cases(const CasesRequest& request, int draws);
 

@@ -1,0 +1,160 @@
+// entrain study: the paper's claims put to the test.
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <iostream>
+
+#include <nlohmann/json.hpp>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
+#include "entrain/core/base/progress.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/study/paper_page.h"
+#include "entrain/core/study/paper_study.h"
+
+#include "entrain/cli/checked_options.h"
+#include "entrain/cli/command.h"
+
+namespace entrain::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct StudyFlags {
+  PaperStudy study;
+  std::string manifests;
+  std::string models = "configs/models";
+  std::string cluster = "configs/clusters/a40-64.toml";
+  std::string output;
+  bool list = false;
+  bool json = false;
+};
+
+// What the cells depend on, kept beside them: a folder goes on with the same only.
+Json inputs_of(const StudyFlags& options) {
+  return {{"study", "paper"},
+          {"quick", options.study.quick},
+          {"manifests", options.manifests},
+          {"models", options.models},
+          {"cluster", options.cluster}};
+}
+
+void open_folder(const StudyFlags& options) {
+  const fs::path folder = options.output;
+  const fs::path note = folder / "study.json";
+  const Json inputs = inputs_of(options);
+  if (fs::exists(note)) {
+    const Json known = read_json_file(note);
+    if (known.value("inputs", Json()) != inputs) {
+      throw InvalidInput(concat("--output: '",
+                                options.output,
+                                "' holds a study of other inputs (",
+                                known.value("inputs", Json()).dump(),
+                                "); name another folder"));
+    }
+    return;
+  }
+  if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder))) {
+    throw InvalidInput(concat("--output: '",
+                              options.output,
+                              "' is neither a study's folder nor empty; name another one"));
+  }
+  fs::create_directories(folder / "cells");
+  write_file(note, Json{{"inputs", inputs}}.dump(1) + "\n");
+}
+
+int run(StudyFlags options) {
+  options.study.manifests = options.manifests;
+  options.study.models = options.models;
+  options.study.cluster = options.cluster;
+  options.study.made_up = fs::path(options.output) / "manifests";
+  const std::vector<PaperCell> cells = paper_cells(options.study);
+  double minutes = 0;
+  for (const PaperCell& cell : cells) {
+    minutes += cell.minutes;
+  }
+  const std::string size = concat(cells.size(),
+                                  " parts, about ",
+                                  std::max(1LL, std::llround(minutes / options.study.threads)),
+                                  " minutes");
+  if (options.list) {
+    print_text(size + "\n");
+    for (const PaperCell& cell : cells) {
+      print_text(cell.name + "\n");
+    }
+    return 0;
+  }
+  if (options.output.empty()) {
+    throw InvalidInput("--output: the folder to write is needed");
+  }
+  open_folder(options);
+  fs::create_directories(options.study.made_up);
+  for (const std::string& name : made_up_names()) {
+    write_made_up(name, options.study.made_up / (name + ".csv"));
+  }
+  std::cerr << "study: " << size << "; a stopped one goes on where it was\n";
+  std::vector<Json> results;
+  Progress progress("studying", std::ssize(cells));
+  for (const PaperCell& cell : cells) {
+    const fs::path path = fs::path(options.output) / "cells" / (cell.name + ".json");
+    if (fs::exists(path)) {
+      results.push_back(read_json_file(path));
+    } else {
+      results.push_back(cell.run());
+      write_file(path, results.back().dump(1) + "\n");
+    }
+    progress.advance();
+  }
+  progress.finish();
+  const PaperPage page = paper_page(results, options.study.quick);
+  for (const auto& [name, content] : page.files) {
+    write_file(fs::path(options.output) / name, content);
+  }
+  if (options.json) {
+    print_json(page.verdicts);
+  } else {
+    print_text(page.text);
+    std::cerr << "tables and drawings: " << options.output << "/README.md\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_study_command(CLI::App& app, Action& action) {
+  auto options = std::make_shared<StudyFlags>();
+  CLI::App* study = add_command(app,
+                                "study",
+                                "Puts published claims to the test in simulation.",
+                                "entrain study paper --quick -o paper-quick");
+  study->require_subcommand(1);
+  CLI::App* command = add_command(
+      *study,
+      "paper",
+      "Tests the Entrain paper's claims: its tables and figures, by its policies and by others.",
+      "entrain study paper --quick -o paper-quick\n  "
+      "entrain study paper --manifests manifests --threads 2 -o paper");
+  command->add_option("--manifests",
+                      options->manifests,
+                      "folder of size manifests (CSV); without it made-up data alone");
+  command->add_option("--models", options->models, "folder of model files")->capture_default_str();
+  command->add_option("--cluster", options->cluster, "cluster file of the setting")
+      ->capture_default_str();
+  command->add_option("--output,-o",
+                      options->output,
+                      "folder for tables, drawings and the page; a stopped study goes on in it");
+  command->add_flag("--quick",
+                    options->study.quick,
+                    "made-up data, the smaller model and 3 steps: a few minutes");
+  command
+      ->add_option(
+          "--threads", options->study.threads, "cases at a time; figures do not depend on it")
+      ->transform(whole(1, 1024))
+      ->capture_default_str();
+  command->add_flag("--list", options->list, "only name the parts, and say how long they take");
+  command->add_flag("--json", options->json, "print the verdicts as one line of JSON");
+  command->callback([options, &action] { action = [options] { return run(*options); }; });
+}
+
+}  // namespace entrain::cli

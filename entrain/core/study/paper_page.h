@@ -1,0 +1,35 @@
+// What a study of the paper says: its tables as CSV, its figures as SVG, and a page of verdicts.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "entrain/core/base/json.h"
+
+namespace entrain {
+
+enum class Answer : std::uint8_t { kYes, kPartly, kNo };
+
+struct Verdict {
+  std::string claim;   // of the paper, or of ours, in one sentence
+  std::string source;  // table or figure of the paper; "ours"
+  Answer answer = Answer::kNo;
+  std::string finding;  // in one or two sentences, with the figures
+};
+
+struct PaperPage {
+  std::vector<std::pair<std::string, std::string>> files;  // name, content; README.md first
+  std::string text;                                        // the verdicts for a terminal
+  Json verdicts;                                           // likewise
+};
+
+// Shapes    results: of paper_cells(), in any order, each as PaperCell::run returned it.
+// Ensures   a pure function of the results.
+// Throws    InvalidInput where there is no result of kind "setting".
+PaperPage paper_page(const std::vector<Json>& results, bool quick);
+
+// Each claim by the results, in the order of the page.
+std::vector<Verdict> paper_verdicts(const std::vector<Json>& results);
+
+}  // namespace entrain

@@ -1,0 +1,196 @@
+#include "entrain/core/study/paper_page.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "entrain/core/base/csv.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/study/paper_rows.h"
+
+namespace entrain {
+namespace {
+
+struct Times {
+  double disttrain = 1.2;
+  double paper = 1.0;
+  double ours = 0.8;
+  double rival = 0.9;  // lpt-2d under our plan
+};
+
+Json row(const Contestant& who, const std::string& memory, double step_s) {
+  return {{"planner", who.planner},
+          {"policy", who.policy},
+          {"schedule", who.schedule},
+          {"memory", memory},
+          {"steps", 3},
+          {"refused", 0},
+          {"step_s", step_s},
+          {"lower_bound_s", 0.5},
+          {"bubble", 0.1},
+          {"num_slots", who.policy == "entrain-paper" ? 12 : 32},
+          {"given_slots", 0},
+          {"peak_bytes", who.policy == "disttrain" ? 1e9 : 2e9},
+          {"over_bytes", 0},
+          {"modules",
+           {{"vision", {{"std_s", who.policy == "disttrain" ? 0.08 : 0.002}}},
+            {"llm", {{"std_s", 0.01}}}}}};
+}
+
+Json setting(const std::string& data, const Times& times) {
+  Json rows = Json::array();
+  for (const char* memory : {"free", "equal", "device"}) {
+    rows.push_back(row(kDistTrain, memory, times.disttrain));
+    rows.push_back(row(kEntrainPaper, memory, times.paper));
+    rows.push_back(row({"ours", "entrain", "entrain"}, memory, times.ours));
+    rows.push_back(row({"ours", "lpt-2d", "1f1b"}, memory, times.rival));
+  }
+  const Json sizes = {{{"batch", 1}, {"splits", {{"5:3", 50}, {"6:2", 10}}}},
+                      {{"batch", 256}, {"splits", {{"5:3", 60}}}}};
+  Json widths = Json::array();
+  for (const int batch : {1, 4, 16, 64, 256, 1024}) {
+    widths.push_back(
+        {{"batch", batch}, {"p5", 1.0}, {"median", 1.2}, {"p95", batch == 1 ? 9.0 : 1.1}});
+  }
+  return {{"kind", "setting"},
+          {"data", data},
+          {"model", "1b"},
+          {"variant", ""},
+          {"modules", {"vision", "llm"}},
+          {"stages",
+           {{"one-sample", {{"5:3", 50}, {"6:2", 9}}},
+            {"four-samples", "5:3"},
+            {"b-min", "5:3"},
+            {"ours", "5:3"}}},
+          {"sensitivity", {{"5:3", 1.0}, {"4:4", 1.5}}},
+          {"sizes",
+           {{{"devices", 8},
+             {"split", "5:3"},
+             {"b_min", 64},
+             {"fresh_batches", 1000},
+             {"fresh_differ", 12},
+             {"sizes", sizes}}}},
+          {"ratios", {{"all", 1.2}, {"sizes", widths}}},
+          {"rows", rows}};
+}
+
+Verdict verdict(const std::vector<Json>& results, const std::string& words) {
+  for (const Verdict& one : paper_verdicts(results)) {
+    if (one.claim.find(words) != std::string::npos) {
+      return one;
+    }
+  }
+  ADD_FAILURE() << "no verdict on " << words;
+  return {};
+}
+
+TEST(PaperVerdicts, TheirSpeedIsConfirmedPartlyOrRefuted) {
+  const Times fast{.disttrain = 1.4};
+  const Times slow{.disttrain = 0.9};
+  EXPECT_EQ(verdict({setting("a", fast), setting("b", fast)}, "1.40").answer, Answer::kYes);
+  EXPECT_EQ(verdict({setting("a", fast), setting("b", slow)}, "1.40").answer, Answer::kPartly);
+  EXPECT_EQ(verdict({setting("a", slow)}, "1.40").answer, Answer::kNo);
+  const Verdict mixed = verdict({setting("a", fast), setting("b", slow)}, "1.40");
+  EXPECT_NE(mixed.finding.find("0.90–1.40 (median 1.15), above 1 in 1 of 2"), std::string::npos)
+      << mixed.finding;
+}
+
+TEST(PaperVerdicts, OursLosesWhereARivalIsFaster) {
+  const std::vector<Json> won = {setting("a", {})};
+  const std::vector<Json> lost = {setting("a", {.rival = 0.7})};
+  EXPECT_EQ(verdict(won, "memory equal").answer, Answer::kYes);
+  EXPECT_EQ(verdict(lost, "memory equal").answer, Answer::kNo);
+  EXPECT_NE(verdict(lost, "memory equal").finding.find("lpt-2d in 1"), std::string::npos);
+}
+
+// A rival that exceeds its limit, or did not run on every step, wins nothing.
+TEST(PaperVerdicts, RowsOverTheirLimitDoNotCount) {
+  Json result = setting("a", {.rival = 0.7});
+  for (Json& one : result["rows"]) {
+    if (one["policy"] == "lpt-2d" && one["memory"] == "equal") {
+      one["over_bytes"] = 5;
+    }
+    if (one["policy"] == "lpt-2d" && one["memory"] == "free") {
+      one["refused"] = 1;
+    }
+  }
+  EXPECT_EQ(verdict({result}, "memory equal").answer, Answer::kYes);
+  EXPECT_EQ(verdict({result}, "memory free").answer, Answer::kYes);
+  EXPECT_EQ(verdict({result}, "memory device").answer, Answer::kNo);
+}
+
+TEST(PaperVerdicts, BatchesAndTheorem) {
+  Json result = setting("a", {});
+  EXPECT_EQ(verdict({result}, "One sample").answer, Answer::kYes);
+  EXPECT_EQ(verdict({result}, "fresh batch").answer, Answer::kYes);
+  EXPECT_NE(verdict({result}, "fresh batch").finding.find("1.2–1.2 %"), std::string::npos);
+  result["sizes"][0]["fresh_differ"] = 51;
+  EXPECT_EQ(verdict({result}, "fresh batch").answer, Answer::kNo);
+  result["sizes"][0]["sizes"][1]["splits"]["4:4"] = 1;
+  EXPECT_EQ(verdict({result}, "One sample").answer, Answer::kNo);
+}
+
+TEST(PaperVerdicts, ASplitThatCostsMuchIsNotBest) {
+  Json result = setting("a", {});
+  EXPECT_EQ(verdict({result}, "wrong split").answer, Answer::kYes);
+  result["stages"]["b-min"] = "4:4";
+  EXPECT_EQ(verdict({result}, "wrong split").answer, Answer::kNo);
+}
+
+TEST(PaperVerdicts, WrongCostsAreCounted) {
+  const Json won = {{"disttrain", 2.0}, {"entrain", 1.0}};
+  const Json lost = {{"disttrain", 1.0}, {"entrain", 2.0}};
+  const Json costs = {{"kind", "wrong-costs"},
+                      {"data", "a"},
+                      {"model", "1b"},
+                      {"rows",
+                       {{{"wrong", "costs"}, {"by", 0.05}, {"step", 0}, {"times", won}},
+                        {{"wrong", "costs"}, {"by", 0.3}, {"step", 0}, {"times", lost}}}}};
+  const Verdict found = verdict({setting("a", {}), costs}, "wrong");
+  EXPECT_EQ(verdict({setting("a", {}), costs}, "stays fastest").answer, Answer::kPartly);
+  EXPECT_NE(verdict({setting("a", {}), costs}, "stays fastest")
+                .finding.find("costs by 5 %: 1 of 1; costs by 30 %: 0 of 1"),
+            std::string::npos)
+      << found.finding;
+}
+
+TEST(PaperPageOf, TablesAreRectangular) {
+  Json refused = row({"ours", "orchmllm", "1f1b"}, "equal", 1);
+  refused = {{"planner", "ours"},
+             {"policy", "orchmllm"},
+             {"schedule", "1f1b"},
+             {"memory", "equal"},
+             {"steps", 3},
+             {"refused", 3},
+             {"reason", "a, \"b\" c"}};
+  Json result = setting("a,b", {});
+  result["rows"].push_back(refused);
+  const PaperPage page = paper_page({result}, true);
+  EXPECT_EQ(page.files.front().first, "README.md");
+  std::size_t tables = 0;
+  for (const auto& [name, content] : page.files) {
+    if (name.ends_with(".csv")) {
+      ++tables;
+      CsvReader reader(content, name);
+      while (reader.next()) {
+      }
+    } else if (name.ends_with(".svg")) {
+      EXPECT_TRUE(content.starts_with("<svg") && content.ends_with("</svg>\n")) << name;
+    }
+  }
+  EXPECT_EQ(tables, 8U);
+  EXPECT_EQ(page.verdicts.size(), paper_verdicts({result}).size());
+  EXPECT_NE(page.files.front().second.find("| ours | entrain | entrain | free | 0.800 |"),
+            std::string::npos)
+      << page.files.front().second;
+}
+
+TEST(PaperPageOf, NeedsASetting) {
+  EXPECT_THROW(paper_page({}, false), InvalidInput);
+}
+
+}  // namespace
+}  // namespace entrain

@@ -1,0 +1,573 @@
+#include "entrain/core/study/paper_study.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+#include <numeric>
+#include <utility>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/at.h"
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
+#include "entrain/core/base/random.h"
+#include "entrain/core/base/text.h"
+#include "entrain/core/planner/lane_shares.h"
+#include "entrain/core/planner/lane_split.h"
+#include "entrain/core/planner/single_sample_plan.h"
+#include "entrain/core/planner/stable_batch.h"
+#include "entrain/core/step/step.h"
+#include "entrain/core/study/cases.h"
+#include "entrain/core/study/one_sample.h"
+#include "entrain/core/study/study.h"
+#include "entrain/core/study/study_work.h"
+#include "entrain/core/study/summary.h"
+
+namespace entrain {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The paper's setting.
+constexpr int kLanes = 8;
+constexpr int kReplicas = 4;
+constexpr int kTensorParallel = 2;
+constexpr int kSlots = 32;
+constexpr int kGlobalBatch = 512;
+constexpr int kDraws = 59;  // of plans from one sample
+constexpr int kPlanBatches = 3;
+constexpr int kTheoremDraws = 1000;
+constexpr int kMadeUpSamples = 8000;
+constexpr int kMergedPixels = 28;  // a side of what one LLM token of an image shows
+
+using Names = std::vector<std::string>;
+
+struct Setting {
+  std::string data;
+  std::string model;    // "1b", "3b"
+  std::string variant;  // "", "frozen", "lora"
+  bool audio = false;
+
+  [[nodiscard]] std::string name() const {
+    std::string text = data + "." + model + (variant.empty() ? "" : "." + variant);
+    std::replace(text.begin(), text.end(), '_', '-');
+    return text;
+  }
+};
+
+struct MadeUp {
+  const char* name;
+  double text_median;
+  double text_spread;  // of the logarithm
+  double image_median;
+  double image_spread;
+};
+// Chosen before the first run, for figure 3's ranges: images that differ much, and little.
+constexpr std::array<MadeUp, 2> kMadeUp = {
+    {{"made-up-charts", 180, 0.8, 1400, 1.0}, {"made-up-chats", 300, 0.7, 500, 0.6}}};
+
+const MadeUp* made_up_of(const std::string& name) {
+  const auto* found = std::find_if(
+      kMadeUp.begin(), kMadeUp.end(), [&](const MadeUp& one) { return name == one.name; });
+  return found == kMadeUp.end() ? nullptr : found;
+}
+
+Study open(const PaperStudy& study, const Setting& setting, int global_batch) {
+  StudyInputs inputs;
+  const bool made_up = made_up_of(setting.data) != nullptr;
+  inputs.index = ((made_up ? study.made_up : study.manifests) / (setting.data + ".csv")).string();
+  inputs.model =
+      (study.models /
+       fmt::format("qwen2.5-vl-{}llama-{}.toml", setting.audio ? "audio-" : "", setting.model))
+          .string();
+  inputs.cluster = study.cluster.string();
+  inputs.global_batch = global_batch;
+  inputs.analytic = {{1, kTensorParallel}, {1}};
+  if (setting.variant == "frozen") {
+    inputs.freeze = setting.audio ? Names{"vision", "audio"} : Names{"vision"};
+  } else if (setting.variant == "lora") {
+    inputs.lora = "16:q_proj,v_proj";
+  }
+  return load_study(inputs);
+}
+
+std::string split_of(const Plan& plan) {
+  std::vector<int> stages;
+  for (const ModulePlan& module : plan.modules) {
+    stages.push_back(static_cast<int>(module.stages.size()));
+  }
+  return split_text(stages);
+}
+
+SingleSampleRequest paper_request(const Study& study) {
+  SingleSampleRequest request;
+  request.model = &study.model;
+  request.profile = &study.profile;
+  request.lanes = kLanes;
+  request.replicas = kReplicas;
+  request.num_slots = kSlots;
+  request.tensor_parallel = kTensorParallel;
+  return request;
+}
+
+LaneSplitResult split_for(const Study& study, int replicas, int lanes = kLanes) {
+  LaneSplitRequest request;
+  request.lanes = lanes;
+  request.replicas = replicas;
+  request.num_slots = kSlots;
+  request.tensor_parallel = kTensorParallel;
+  return search_split(study, request, kPlanBatches);
+}
+
+Plan best_of(const LaneSplitResult& result) {
+  if (!result.fits()) {
+    throw NothingFits("no split fits: " + result.reason);
+  }
+  return result.best();
+}
+
+// DIP's: every lane hosts a stage of every module, cut by four samples.
+Plan colocated_plan(const Study& study, std::span<const SampleWork> batch) {
+  LaneSplitRequest request;
+  request.model = &study.model;
+  request.profile = &study.profile;
+  request.batches = {{batch.begin(), batch.begin() + 4}};
+  request.lanes = kLanes;
+  request.tensor_parallel = kTensorParallel;
+  request.policy = "sequential";
+  request.schedule = "dip";
+  Plan plan = best_of(plan_lane_split(request));
+  plan.replicas = kReplicas;
+  plan.num_slots = kSlots;
+  plan.certificate = {};
+  return plan;
+}
+
+struct Contest {
+  std::string planner;
+  Plan plan;
+  Names policies;
+  Names schedules;
+  bool tries_slots = false;  // rivals run with their best number of slots
+};
+
+// Of the first step: [module][replica] standard deviation of forward times over slots, in seconds.
+Json replica_spread(const CaseStep& step) {
+  Json modules = Json::array();
+  for (const ModuleBalance& balance : step.balance) {
+    Json replicas = Json::array();
+    for (const ReplicaBalance& replica : balance.replicas) {
+      replicas.push_back(replica.std_s);
+    }
+    modules.push_back(std::move(replicas));
+  }
+  return modules;
+}
+
+void add_rows(const CasesRequest& request,
+              const std::vector<CaseResult>& cases,
+              const std::string& planner,
+              const std::string& memory,
+              Json& rows) {
+  const std::vector<CaseSummary> summaries = summarise(cases);
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    Json row = to_json(summaries[i], request.study->module_names());
+    row["planner"] = planner;
+    row["memory"] = memory;
+    if (const CaseStep& first = cases[i].steps.front(); first.refused.empty()) {
+      row["replicas"] = {{"num_slots", first.num_slots}, {"std_s", replica_spread(first)}};
+    }
+    rows.push_back(std::move(row));
+  }
+}
+
+// The memory that all contestants have: without end; what `lpt-2d` needs or half of the batch,
+// whichever is more; what a device has left, with every layer recomputed.
+struct MemoryCase {
+  const char* name;
+  const char* rule;
+  bool recompute;
+};
+constexpr std::array<MemoryCase, 3> kMemory = {
+    {{"free", "free", false}, {"equal", "equal", false}, {"device", "40GiB", true}}};
+
+Json contest_rows(const PaperStudy& paper,
+                  const Study& study,
+                  const std::vector<Contest>& contests) {
+  Json rows = Json::array();
+  for (const MemoryCase& memory : kMemory) {
+    for (const Contest& contest : contests) {
+      CasesRequest request;
+      request.study = &study;
+      request.plan = contest.plan;
+      if (memory.recompute) {
+        recompute_all(request.plan);
+      }
+      request.policies = contest.policies;
+      request.schedules = contest.schedules;
+      request.steps = paper.quick ? 3 : 10;
+      request.memory = parse_memory_rule(memory.rule);
+      request.threads = paper.threads;
+      if (contest.tries_slots) {
+        request.slots = slot_candidates(contest.plan, study.inputs.global_batch);
+      }
+      if (contest.planner == "one-sample") {
+        std::vector<CaseResult> cases = run_one_sample_cases(request, kDraws);
+        for (CaseResult& one : cases) {
+          one.policy = one.policy.substr(0, one.policy.find(' '));
+        }
+        add_rows(request, cases, contest.planner, memory.name, rows);
+      } else {
+        add_rows(request, run_cases(request), contest.planner, memory.name, rows);
+      }
+    }
+  }
+  return rows;
+}
+
+// What splits batches of each size ask for, among `devices`, and how often batches of the sizes
+// that are certified do not ask for the data set's own.
+Json batch_sizes(const WorkTimes& work, int devices) {
+  StableBatchRequest request;
+  request.work_ns = work;
+  request.devices = devices;
+  request.also = {1, 4, 16, 64, 256, kGlobalBatch};
+  const StableBatchResult found = find_stable_batch(request);
+  Json sizes = Json::array();
+  for (const BatchSizeSplits& size : found.sizes) {
+    Json splits = Json::object();
+    for (const CountedSplit& split : size.splits) {
+      splits[split_text(split.devices_of)] = split.count;
+    }
+    sizes.push_back({{"batch", size.batch}, {"splits", splits}});
+  }
+  // Fresh batches, of other seeds than the certificate's.
+  int differ = 0;
+  if (found.b_min > 0) {
+    for (int draw = 0; draw < kTheoremDraws; ++draw) {
+      const std::vector<int> rows =
+          draw_study_rows(static_cast<int>(work.front().size()), found.b_min, 1000 + at(draw), 0);
+      differ += share_lanes(total_work(work, rows), devices) == found.region.devices_of ? 0 : 1;
+    }
+  }
+  return {{"devices", devices},
+          {"split", split_text(found.region.devices_of)},
+          {"b_min", found.b_min},
+          {"proven", found.proven},
+          {"reason", found.reason},
+          {"sizes", sizes},
+          {"fresh_batches", found.b_min > 0 ? kTheoremDraws : 0},
+          {"fresh_differ", differ}};
+}
+
+// Encoder work over LLM work: how far batches of each size spread.
+Json ratios_by_size(const WorkTimes& work) {
+  constexpr int kBatches = 200;
+  const auto ratio = [&](const std::vector<std::int64_t>& total) {
+    const std::int64_t encoders = std::accumulate(total.begin(), total.end() - 1, std::int64_t{0});
+    return static_cast<double>(encoders) /
+           static_cast<double>(std::max<std::int64_t>(1, total.back()));
+  };
+  Json sizes = Json::array();
+  for (const int size : {1, 4, 16, 64, 256, 1024}) {
+    std::vector<double> values;
+    for (int draw = 0; draw < kBatches; ++draw) {
+      values.push_back(ratio(
+          total_work(work, draw_study_rows(static_cast<int>(work.front().size()), size, 7, draw))));
+    }
+    std::sort(values.begin(), values.end());
+    sizes.push_back({{"batch", size},
+                     {"p5", values[kBatches / 20]},
+                     {"median", values[kBatches / 2]},
+                     {"p95", values[kBatches - 1 - kBatches / 20]}});
+  }
+  return {{"all", ratio(total_work(work))}, {"sizes", sizes}};
+}
+
+Json run_setting(const PaperStudy& paper, const Setting& setting) {
+  const Study study = open(paper, setting, kGlobalBatch);
+  const StudyBatch batch = draw_batch(study, 0);
+  const SingleSampleRequest request = paper_request(study);
+  const LaneSplitResult splits = split_for(study, kReplicas);
+  const Plan ours = best_of(splits);
+  const Plan b_min = few_samples_plan(request, batch.work);
+  const Plan four = few_samples_plan(request, std::span(batch.work).first(4));
+
+  Json sensitivity = Json::object();  // where the plan's policy is `entrain` under `1f1b`
+  for (const LaneSplit& split : splits.splits) {
+    if (split.reason.empty() && split.shape.layout == ModuleLayout::kOwnLanes) {
+      sensitivity[split_of(split.plan)] = 1e-9 * static_cast<double>(split.mean_ns);
+    }
+  }
+  Json drawn = Json::object();
+  for (const CountedPlan& counted :
+       single_sample_plans(request, std::span(batch.work).first(kDraws))) {
+    const std::string split = split_of(counted.plan);
+    drawn[split] = drawn.value(split, 0) + counted.count;
+  }
+  const Names all = {
+      "sequential", "disttrain", "dflop", "lpt-2d", "orchmllm", "entrain-paper", "entrain"};
+  const Names schedules = {"1f1b", "1f1b-eager", "zb-h1", "entrain"};
+  const std::vector<Contest> contests = {
+      {"ours", ours, all, schedules, true},
+      {"b-min", b_min, {"disttrain", "entrain-paper", "entrain"}, schedules, false},
+      {"one-sample", ours, {"disttrain"}, {"1f1b"}, false},
+      {"dip", colocated_plan(study, batch.work), {"sequential", "lpt-2d"}, {"dip"}, false}};
+  const WorkTimes work = study_work(study);
+  return {{"kind", "setting"},
+          {"data", setting.data},
+          {"model", setting.model},
+          {"variant", setting.variant},
+          {"made_up", made_up_of(setting.data) != nullptr},
+          {"samples", study.ids.size()},
+          {"modules", study.module_names()},
+          {"stages",
+           {{"one-sample", drawn},
+            {"four-samples", split_of(four)},
+            {"b-min", split_of(b_min)},
+            {"ours", split_of(ours)}}},
+          {"sensitivity", sensitivity},
+          {"sizes", {batch_sizes(work, kLanes), batch_sizes(work, 2 * kLanes)}},
+          {"ratios", ratios_by_size(work)},
+          {"rows", contest_rows(paper, study, contests)}};
+}
+
+// The paper's figure 6: a pipeline of four stages, 16 microbatches of 4.
+Json run_bubbles(const PaperStudy& paper, const Setting& setting) {
+  constexpr int kFewLanes = 4;
+  constexpr int kFewSlots = 16;
+  const Study study = open(paper, setting, 4 * kFewSlots);
+  CasesRequest request;
+  request.study = &study;
+  request.plan = best_of(split_for(study, 1, kFewLanes));
+  request.plan.num_slots = kFewSlots;
+  request.policies = {"sequential", "disttrain", "entrain-paper", "entrain"};
+  request.schedules = {"1f1b", "1f1b-eager", "entrain"};
+  request.steps = paper.quick ? 10 : 100;
+  request.memory = parse_memory_rule("free");
+  request.threads = paper.threads;
+  Json rows = Json::array();
+  add_rows(request, run_cases(request), "ours", "free", rows);
+  return {{"kind", "bubbles"}, {"data", setting.data}, {"model", setting.model}, {"rows", rows}};
+}
+
+// The costs with every sample's times in every module multiplied by log-normal factors of mean 1;
+// with `slow_lane`, instead all times on that stage of the LLM by 1 + spread.
+StepCosts turned_out(StepCosts costs, double spread, std::uint64_t seed, bool slow_stage) {
+  Rng rng(seed, 77);
+  for (int module = 0; module <= costs.llm_module(); ++module) {
+    ModuleCosts& of = costs.modules[at(module)];
+    const auto scale = [](StageCosts& stage, int unit, double factor) {
+      OperationTimes& time = stage.units[at(unit)].time;
+      for (std::chrono::nanoseconds* part :
+           {&time.forward, &time.backward_input, &time.backward_weight, &time.split}) {
+        *part = std::chrono::nanoseconds(std::llround(factor * static_cast<double>(part->count())));
+      }
+    };
+    for (int sample = 0; sample < costs.num_samples; ++sample) {
+      const double factor =
+          slow_stage ? 1 + spread : std::exp(spread * rng.normal() - spread * spread / 2);
+      for (int unit = of.first_unit[at(sample)]; unit < of.first_unit[at(sample) + 1]; ++unit) {
+        for (std::size_t stage = 0; stage < of.stages.size(); ++stage) {
+          if (!slow_stage || (module == costs.llm_module() && stage == 0)) {
+            scale(of.stages[stage], unit, factor);
+          }
+        }
+      }
+    }
+  }
+  return costs;
+}
+
+// Assigned by nominal costs, replayed by others under `1f1b`, whose order no cost can change.
+Json run_wrong_costs(const PaperStudy& paper, const Setting& setting) {
+  const Study study = open(paper, setting, kGlobalBatch);
+  Plan plan = best_of(split_for(study, kReplicas));
+  plan.schedule = "1f1b";
+  const Names policies = {
+      "sequential", "disttrain", "dflop", "lpt-2d", "orchmllm", "entrain-paper", "entrain"};
+  const int steps = paper.quick ? 1 : 3;
+  const int draws = paper.quick ? 2 : 8;
+  Json rows = Json::array();
+  for (int step = 0; step < steps; ++step) {
+    const StudyStep one = make_step(study, plan, parse_memory_rule("free"), step);
+    std::vector<StepAssignment> assignments;
+    for (const std::string& policy : policies) {
+      AssignRequest request;
+      request.plan = &one.plan;
+      request.costs = &one.costs;
+      request.step = step;
+      request.seed = study.inputs.seed;
+      assignments.push_back(assign(policy, request));
+    }
+    const auto replay = [&](const std::string& what, double spread, int draw) {
+      const StepCosts costs =
+          turned_out(one.costs, spread, at(1000 * step + draw), what != "costs");
+      Json times = Json::object();
+      for (std::size_t i = 0; i < policies.size(); ++i) {
+        const SimulatedStep replayed =
+            simulate_step(assignments[i], one.plan, costs, {.prove_limits = false});
+        times[policies[i]] = 1e-9 * static_cast<double>(replayed.timeline.makespan.count());
+      }
+      rows.push_back({{"wrong", what}, {"by", spread}, {"step", step}, {"times", times}});
+    };
+    for (const double spread : {0.0, 0.05, 0.1, 0.2, 0.3}) {
+      for (int draw = 0; draw < (spread == 0 ? 1 : draws); ++draw) {
+        replay("costs", spread, draw);
+      }
+    }
+    replay("slow stage", 0.1, 0);
+    replay("slow stage", 0.3, 0);
+  }
+  return {
+      {"kind", "wrong-costs"}, {"data", setting.data}, {"model", setting.model}, {"rows", rows}};
+}
+
+// One number of devices and of samples.
+Json run_scale(const PaperStudy& paper, const Setting& setting, int replicas, int samples) {
+  const Study study = open(paper, setting, samples);
+  CasesRequest request;
+  request.study = &study;
+  request.plan = best_of(split_for(study, replicas));
+  request.policies = {"disttrain", "lpt-2d", "entrain-paper", "entrain"};
+  request.schedules = {"1f1b", "entrain"};
+  request.steps = 3;
+  request.memory = parse_memory_rule("free");
+  request.threads = paper.threads;
+  Json rows = Json::array();
+  add_rows(request, run_cases(request), "ours", "free", rows);
+  return {{"kind", "scale"},
+          {"data", setting.data},
+          {"model", setting.model},
+          {"devices", kLanes * kTensorParallel * replicas},
+          {"samples", samples},
+          {"rows", rows}};
+}
+
+struct Matrix {
+  std::vector<Setting> settings;
+  std::vector<Setting> paper;               // where bubbles and wrong costs are looked at
+  std::vector<std::pair<int, int>> scales;  // replicas, samples
+};
+
+// Full: stand-ins for the paper's data sets (captions of photographs, charts), and made-up ones,
+// with both models; then other kinds of data, a frozen encoder and adapters.
+Matrix matrix_of(const PaperStudy& study) {
+  Matrix matrix;
+  Names paper = made_up_names();
+  if (!study.manifests.empty() && !study.quick) {
+    paper.insert(paper.begin(), {"coco_val2017_captions", "opencqa_charts"});
+  }
+  for (const std::string& data : paper) {
+    matrix.paper.push_back({data, "1b", "", false});
+    matrix.settings.push_back({data, "1b", "", false});
+    if (!study.quick) {
+      matrix.settings.push_back({data, "3b", "", false});
+    }
+  }
+  matrix.scales = {{1, 128}, {kReplicas, 64}};
+  if (study.quick) {
+    return matrix;
+  }
+  for (const std::string& data : paper) {
+    matrix.settings.push_back({data, "1b", "frozen", false});
+  }
+  matrix.settings.push_back({paper.front(), "1b", "lora", false});
+  if (!study.manifests.empty()) {
+    for (const char* data : {"openstax_chem_sections", "vlm_small", "condensed_movies_video"}) {
+      matrix.settings.push_back({data, "1b", "", false});
+    }
+    matrix.settings.push_back({"librispeech_multiclip", "1b", "", true});
+  }
+  matrix.scales = {{1, 128},
+                   {kReplicas, 64},
+                   {kReplicas, 512},
+                   {kReplicas, 2048},
+                   {kReplicas, 8192},
+                   {32, 4096},
+                   {256, 8192}};
+  return matrix;
+}
+
+}  // namespace
+
+std::vector<std::string> made_up_names() {
+  std::vector<std::string> names;
+  for (const MadeUp& one : kMadeUp) {
+    names.emplace_back(one.name);
+  }
+  return names;
+}
+
+void write_made_up(const std::string& name, const fs::path& path) {
+  const MadeUp* sizes = made_up_of(name);
+  ENTRAIN_INVARIANT(sizes != nullptr, "no made-up data set " + name);
+  Rng rng(2026, static_cast<std::uint64_t>(sizes - kMadeUp.data()));
+  const auto drawn = [&rng](double median, double spread, double low, double high) {
+    return std::clamp(std::round(median * std::exp(spread * rng.normal())), low, high);
+  };
+  std::string text =
+      "sample_id,n_images,image_sizes,audio_seconds,video_seconds,video_frames,video_size,"
+      "prompt_chars,response_chars,text_chars,prompt_tokens_estimate,response_tokens_estimate,"
+      "text_tokens_estimate\n";
+  for (int i = 0; i < kMadeUpSamples; ++i) {
+    const double tokens = drawn(sizes->image_median, sizes->image_spread, 32, 16384);
+    const double aspect = std::exp(0.4 * rng.normal());
+    const auto columns = std::max(1LL, std::llround(std::sqrt(tokens * aspect)));
+    const auto rows = std::max(1LL, std::llround(tokens / static_cast<double>(columns)));
+    const auto words = std::llround(drawn(sizes->text_median, sizes->text_spread, 32, 1024));
+    const auto answer = std::max(1LL, words / 4);
+    text += fmt::format("{}-{},1,{}x{},,,,,{},{},{},{},{},{}\n",
+                        name,
+                        i,
+                        columns * kMergedPixels,
+                        rows * kMergedPixels,
+                        4 * (words - answer),
+                        4 * answer,
+                        4 * words,
+                        words - answer,
+                        answer,
+                        words);
+  }
+  write_file(path, text);
+}
+
+std::vector<PaperCell> paper_cells(const PaperStudy& study) {
+  const Matrix matrix = matrix_of(study);
+  for (const Setting& setting : matrix.settings) {
+    if (made_up_of(setting.data) == nullptr &&
+        !fs::is_regular_file(study.manifests / (setting.data + ".csv"))) {
+      throw InvalidInput(
+          fmt::format("no manifest '{}' in '{}'", setting.data + ".csv", study.manifests.string()));
+    }
+  }
+  std::vector<PaperCell> cells;
+  for (const Setting& setting : matrix.settings) {
+    cells.push_back({setting.name(), study.quick ? 0.5 : 2.0, [study, setting] {
+                       return run_setting(study, setting);
+                     }});
+  }
+  for (const Setting& setting : matrix.paper) {
+    cells.push_back({setting.name() + ".bubbles", study.quick ? 0.1 : 0.5, [study, setting] {
+                       return run_bubbles(study, setting);
+                     }});
+    cells.push_back({setting.name() + ".wrong-costs", study.quick ? 0.1 : 0.5, [study, setting] {
+                       return run_wrong_costs(study, setting);
+                     }});
+  }
+  const Setting& first = matrix.paper.back();
+  for (const auto& [replicas, samples] : matrix.scales) {
+    cells.push_back({fmt::format("{}.scale-{}x{}", first.name(), replicas, samples),
+                     0.05 + 1e-4 * samples,
+                     [study, first, replicas = replicas, samples = samples] {
+                       return run_scale(study, first, replicas, samples);
+                     }});
+  }
+  return cells;
+}
+
+}  // namespace entrain

@@ -1,0 +1,90 @@
+"""`study paper`: the quick study from nothing, stopped and continued, and what it must find."""
+
+import csv
+import json
+import subprocess
+import time
+
+import cli_fixture
+from cli_fixture import CliTest
+
+
+class StudyTest(CliTest):
+    def arguments(self, folder, *more):
+        models = self.root / "configs" / "models"
+        cluster = self.root / "configs" / "clusters" / "a40-64.toml"
+        options = ["-o", folder, "--models", models, "--cluster", cluster, "--threads", "2"]
+        return ["study", "paper", *options, *more]
+
+    def begin(self, folder, until):
+        """The quick study, killed once a file of its folder is there."""
+        command = [self.entrain, *map(str, self.arguments(folder, "--quick"))]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, cwd=self.folder)
+        while not until.exists() and process.poll() is None:
+            time.sleep(0.05)
+        process.kill()
+        process.wait()
+        self.assertTrue(until.exists())
+
+    def test_a_study_is_listed_before_it_runs(self):
+        text = self.expect_success(*self.arguments("unmade", "--quick", "--list")).stdout
+        self.assertRegex(text, r"^8 parts, about \d+ minutes\nmade-up-charts\.1b\n")
+        self.assertFalse((self.folder / "unmade").exists())
+
+    def test_folders_of_others_are_refused(self):
+        folder = self.folder / "other"
+        folder.mkdir()
+        (folder / "thesis.txt").write_text("precious")
+        words = ["neither a study's folder nor empty"]
+        self.expect_failure(2, words, *self.arguments("other", "--quick"))
+        self.assertEqual([path.name for path in folder.iterdir()], ["thesis.txt"])
+        (folder / "thesis.txt").unlink()
+        (folder / "study.json").write_text('{"inputs": {"quick": false}}')
+        self.expect_failure(2, ["study of other inputs"], *self.arguments("other", "--quick"))
+        self.assertFalse((folder / "cells").exists())
+
+    def test_a_damaged_part_is_named(self):
+        folder = self.folder / "damaged"
+        self.begin("damaged", folder / "manifests" / "made-up-chats.csv")
+        (folder / "cells" / "made-up-charts.1b.json").write_text('{"kind": "sett')
+        words = ["made-up-charts.1b.json"]
+        self.expect_failure(2, words, *self.arguments("damaged", "--quick"))
+        self.assertFalse((folder / "README.md").exists())
+
+    def test_missing_manifests_are_named(self):
+        words = ["coco_val2017_captions.csv", "nowhere"]
+        self.expect_failure(2, words, *self.arguments("none", "--manifests", "nowhere"))
+        self.assertFalse((self.folder / "none").exists())
+
+    # The bounds of the quick study: what the paper's theory says holds, and nobody is faster.
+    def test_a_stopped_study_goes_on_and_finds_what_it_must(self):
+        folder = self.folder / "quick"
+        first = folder / "cells" / "made-up-charts.1b.json"
+        self.begin("quick", first)
+        self.assertFalse((folder / "README.md").exists())
+        kept = first.stat().st_mtime_ns
+        asked = self.arguments("quick", "--quick", "--json")
+        result = self.expect_success(*asked, timeout=1200)
+        self.assertEqual(first.stat().st_mtime_ns, kept)
+        self.assertEqual(list(folder.rglob("*partial*")), [])
+        answers = {
+            verdict["claim"]: (verdict["holds"], verdict["found"])
+            for verdict in json.loads(result.stdout)
+        }
+        for words in ("One sample asks", "fresh batch", "settles by batch", "faster than every"):
+            chosen = [answer for claim, answer in answers.items() if words in claim]
+            self.assertTrue(chosen, words)
+            for holds, found in chosen:
+                self.assertEqual(holds, "yes", found)
+        with (folder / "rows.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        for row in rows:
+            if row["step_s"]:
+                self.assertGreaterEqual(float(row["step_s"]), 0.999 * float(row["lower_bound_s"]))
+        planners = {(row["planner"], row["memory"]) for row in rows}
+        self.assertEqual(len(planners), 12, "four plans, three kinds of memory")
+        self.assertEqual(self.expect_success(*asked).stdout, result.stdout)
+
+
+if __name__ == "__main__":
+    cli_fixture.main()
