@@ -4,6 +4,9 @@
 #include <iterator>
 #include <utility>
 
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -68,14 +71,20 @@ void QueuedSteps::add(StepNeeds needs) {
   changed_.notify_all();
 }
 
-std::optional<StepNeeds> QueuedSteps::find(const FeedHello& /*rank*/,
+std::optional<StepNeeds> QueuedSteps::find(const FeedHello& rank,
                                            std::int64_t step,
                                            const std::function<bool()>& waits) {
   MutexLock lock(mutex_);
   const auto found = [&]() ENTRAIN_REQUIRES(mutex_) { return steps_.lower_bound(step); };
   changed_.wait(lock.native(),
                 [&]() ENTRAIN_REQUIRES(mutex_) { return found() != steps_.end() || !waits(); });
-  return found() == steps_.end() ? std::nullopt : std::optional(found()->second);
+  if (found() == steps_.end()) {
+    return std::nullopt;
+  }
+  const StepNeeds& needs = found()->second;
+  ENTRAIN_INVARIANT(needs.readers == rank.readers,  // else it would be decoded twice
+                    concat(needs.readers, " and ", rank.readers, " ranks share a decode"));
+  return needs;
 }
 
 void QueuedSteps::wake() {
