@@ -88,6 +88,21 @@ class Columns(CliTest):
         if losses:
             self.losses("both.csv")
 
+    def test_a_table_without_a_column_is_not_damaged(self):
+        table = formats.table_of(self.samples)
+        lacking = table.rename_columns(["pictures", "audio", "query", "lable"])
+        pyarrow.parquet.write_table(lacking, self.folder / "lacking.parquet")
+        with pyarrow.ipc.new_file(self.folder / "lacking.arrow", lacking.schema) as writer:
+            writer.write_table(lacking)
+        sound = self.write_table("sound.parquet")
+        there = "the file has pictures, audio, query, lable"
+        for name in ("lacking.parquet", "lacking.arrow"):
+            call = ["index", name, sound, "-o", "x.csv", "--damaged", "leave-out"]
+            words = [name, "no column 'label'", there]
+            self.expect_failure(2, words, *call, *NAMES)
+            self.expect_failure(2, [name, "no column of text", there], *call)
+        self.assertFalse((self.folder / "x.csv").exists())
+
     def test_unknown_columns_are_refused_with_those_that_there_are(self):
         self.write_table("t.parquet")
         self.write_records()
@@ -231,6 +246,16 @@ class Energon(CliTest):
         self.expect_failure(2, words, "index", "vqa", "-o", "y.csv", "--trust-metadata")
         (self.folder / "vqa/.nv-meta/index.sqlite").unlink()
         self.expect_failure(2, words, "index", "vqa", "-o", "y.csv", "--trust-metadata")
+
+    def test_training_refuses_an_image_turned_behind_the_metadata(self):
+        # Only the last image is turned by its EXIF block.
+        data = ["index", "vqa", "-o", "train.csv", "--model", "model.toml", "--trust-metadata"]
+        self.expect_success(*data)
+        self.write_run(steps=1, global_batch=6)
+        words = ["shard_1", "20x36 pixels, the index says 36x20"]
+        self.expect_failure(2, words, "train", "run.toml")
+        self.expect_success(*data[:-1], "--force")
+        self.expect_success("train", "run.toml")
 
     def test_what_cannot_be_expressed_is_refused_and_columns_are_the_way_out(self):
         self.write_yaml("sample_type: {__module__: megatron.energon, __class__: ImageSample}\n")

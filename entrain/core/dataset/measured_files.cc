@@ -14,6 +14,7 @@
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/thread_safety.h"
 #include "entrain/core/dataset/measure.h"
+#include "entrain/core/dataset/python_answers.h"
 #include "entrain/core/dataset/sample_source.h"
 
 namespace entrain {
@@ -137,6 +138,8 @@ struct MeasuredFiles::State {
       file.bytes_of_a_row = source->bytes_of_a_row();
       file.skipped = source->skipped();
       file.notes = source->notes();
+    } catch (const UnfitColumns&) {
+      throw;
     } catch (const InvalidInput& error) {
       file.damage = error.what();
     }

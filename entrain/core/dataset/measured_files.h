@@ -62,7 +62,8 @@ class MeasuredFiles {
 
   // The next file; all samples of the one before have been taken.
   //
-  // Throws  SystemFailure when reading fails.
+  // Throws  SystemFailure when reading fails; InvalidInput for a table without the columns that are
+  //         read.
   MeasuredFile next_file();
   // The next sample of that file, num_samples times.
   //

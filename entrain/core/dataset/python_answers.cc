@@ -133,7 +133,14 @@ ImageSize size_in(const Json& answer, const std::string& where) {
 }  // namespace
 
 TableSize read_table_size(PythonProcess& process, const std::string& where) {
-  const Json answer = process.read_answer(where);
+  const Json answer = process.read_line(where);
+  if (const auto error = answer.find("error"); error != answer.end()) {
+    const std::string why = fmt::format("{}: {}", where, text_in(*error, where));
+    if (answer.contains("unfit")) {
+      throw UnfitColumns(why);
+    }
+    throw InvalidInput(why);
+  }
   TableSize table;
   table.rows = count_in(answer, "rows", 0, where);
   table.largest_bytes = count_in(answer, "largest", 0, where);

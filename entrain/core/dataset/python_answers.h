@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/python_process.h"
 #include "entrain/core/dataset/image.h"
 #include "entrain/core/dataset/media_refs.h"
@@ -22,6 +23,12 @@ struct TableSize {
   std::int64_t largest_bytes = 0;   // of a Parquet file's row groups; 0 for Arrow
   std::vector<std::string> unread;  // columns of bytes that are not read
 };
+// A table without the columns that are read. It is not damaged, so nothing leaves it out.
+class UnfitColumns : public InvalidInput {
+ public:
+  using InvalidInput::InvalidInput;
+};
+// Throws  also UnfitColumns.
 TableSize read_table_size(PythonProcess& process, const std::string& where);
 
 // A medium in a row's columns: a path, or bytes of the answer or of the table's file.

@@ -16,9 +16,9 @@ namespace entrain::engine {
 
 class FedPieces : public FeedSink {
  public:
-  // Requires  `model` outlives it.
-  FedPieces(std::shared_ptr<SharedPieces> shared, const ModelSpec& model)
-      : shared_(std::move(shared)), model_(model) {}
+  // `expected`: a feed serves from the beginning. Requires  `model` outlives it.
+  FedPieces(std::shared_ptr<SharedPieces> shared, const ModelSpec& model, bool expected)
+      : shared_(std::move(shared)), model_(model), live_(expected) {}
 
   // A step that was queued, with what has come for it already. Steps come in rising order.
   void add(const std::shared_ptr<StepPieces>& step);
@@ -49,7 +49,7 @@ class FedPieces : public FeedSink {
   // Not dropped, in rising order.
   std::vector<std::shared_ptr<StepPieces>> steps_ ENTRAIN_GUARDED_BY(shared_->mutex);
   std::int64_t next_step_ ENTRAIN_GUARDED_BY(shared_->mutex) = -1;  // after the last added
-  bool live_ ENTRAIN_GUARDED_BY(shared_->mutex) = false;
+  bool live_ ENTRAIN_GUARDED_BY(shared_->mutex);
   // Of steps that are not queued yet.
   std::multimap<std::int64_t, Early> early_ ENTRAIN_GUARDED_BY(shared_->mutex);
   std::map<std::int64_t, FedStep> early_steps_ ENTRAIN_GUARDED_BY(shared_->mutex);

@@ -54,11 +54,7 @@ class FeedClient::Session {
     socket_.connect(address.endpoint);
   }
 
-  ~Session() {
-    if (live_) {
-      client_.sink_.live(false);
-    }
-  }
+  ~Session() { client_.live(false); }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
@@ -160,8 +156,10 @@ class FeedClient::Session {
   void handle(FeedWelcome /*message*/) {
     if (!live_) {
       live_ = true;
-      client_.sink_.live(true);
-      client_.note(concat("fed by ", address_.text));
+      client_.live(true);
+      if (!client_.options_.expected || client_.sessions_ > 1) {
+        client_.note(concat("fed by ", address_.text));
+      }
     }
   }
   void handle(FeedRefusal&& message) {
@@ -199,11 +197,12 @@ class FeedClient::Session {
 };
 
 FeedClient::FeedClient(FeedOptions options, std::int64_t credit, FeedSink& sink)
-    : options_(std::move(options)), credit_(credit), sink_(sink) {
+    : options_(std::move(options)), credit_(credit), sink_(sink), live_(options_.expected) {
   thread_ = std::thread([this] {
     try {
       run();
     } catch (const zmq::error_t& error) {
+      live(false);
       note(concat("no feed any more, so samples are decoded here: ", error.what()));
     }
   });
@@ -217,6 +216,12 @@ FeedClient::~FeedClient() {
 void FeedClient::note(const std::string& line) const {
   if (options_.note) {
     options_.note(line);
+  }
+}
+
+void FeedClient::live(bool is_live) {
+  if (std::exchange(live_, is_live) != is_live) {
+    sink_.live(is_live);
   }
 }
 

@@ -29,6 +29,8 @@ struct FeedOptions {
   int lane = 0;
   int readers = 1;  // ranks of the lane that are fed on their own
   int rank = 0;     // ranks begin with different addresses
+  // It is known to listen, so nothing is decoded here until it is silent for the deadline.
+  bool expected = false;
   // A line for people: which feed serves, is lost, or refuses. Called on the client's thread.
   std::function<void(const std::string& line)> note;
 };
@@ -40,7 +42,8 @@ class FeedSink {
   // The first piece that is not here yet; nothing before the first step is known.
   virtual std::optional<FeedPosition> position() = 0;
   // A feed serves from now on, or none does: everything not here yet is to be decoded here, and
-  // pieces of steps not yet known are dropped.
+  // pieces of steps not yet known are dropped. Before the first call none does, unless one is
+  // expected.
   virtual void live(bool is_live) = 0;
   // Its credit_of() is released() when the piece is used or dropped.
   //
@@ -70,6 +73,7 @@ class FeedClient {
   void run();
   static std::string addresses(const std::vector<const FeedAddress*>& feeds);
   void note(const std::string& line) const;
+  void live(bool is_live);
   // Sleeps, but not past the client's end.
   void rest(std::chrono::milliseconds time) const;
 
@@ -79,6 +83,7 @@ class FeedClient {
   std::atomic<bool> stopping_{false};
   zmq::context_t context_;
   int sessions_ = 0;  // so far; the thread's
+  bool live_;         // as the sink knows; the thread's
   std::thread thread_;
 };
 

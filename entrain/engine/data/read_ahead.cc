@@ -44,7 +44,7 @@ struct ReadAhead::State {
     }
     if (options.feed != nullptr && !options.feed->addresses.empty()) {
       shared->patience = options.feed->deadline / 2;
-      fed.emplace(shared, model);
+      fed.emplace(shared, model, options.feed->expected);
       client.emplace(*options.feed, options.memory_bytes, *fed);
     }
   }

@@ -39,6 +39,7 @@ struct DataTimes {
   std::chrono::nanoseconds decoding{0};  // of all threads here, for pieces of this step
   std::int64_t pieces = 0;               // segments and texts of the step
   std::int64_t fed = 0;                  // of these, decoded by a feed
+  std::int64_t shared = 0;               // of these, by another rank of the lane
   std::int64_t images = 0;               // decoded, frames of videos included
   std::int64_t clips = 0;
   std::int64_t patches = 0;  // made of images and frames

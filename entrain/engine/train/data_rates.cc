@@ -35,13 +35,14 @@ std::string rates_text(const DecodedData& data, double seconds, bool with_patche
 
 }  // namespace
 
-double DecodedData::fed_share() const {
-  return pieces == 0 ? 0.0 : static_cast<double>(fed) / static_cast<double>(pieces);
+double DecodedData::share_of(std::int64_t some) const {
+  return pieces == 0 ? 0.0 : static_cast<double>(some) / static_cast<double>(pieces);
 }
 
 void DecodedData::add(const DataTimes& rank, int rank_threads) {
   pieces += rank.pieces;
   fed += rank.fed;
+  shared += rank.shared;
   if (rank.images == 0 && rank.clips == 0) {
     return;
   }

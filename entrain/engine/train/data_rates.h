@@ -20,9 +20,10 @@ struct DecodedData {
   int threads = 0;           // of the ranks that decode any
   std::int64_t pieces = 0;   // segments and texts that the ranks need
   std::int64_t fed = 0;      // of these, by feeds
+  std::int64_t shared = 0;   // of these, by another rank of their lane
 
-  // In [0, 1].
-  [[nodiscard]] double fed_share() const;
+  // Of the pieces, in [0, 1].
+  [[nodiscard]] double share_of(std::int64_t some) const;
 
   void add(const DataTimes& rank, int rank_threads);
 };

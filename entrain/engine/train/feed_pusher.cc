@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <deque>
 #include <exception>
-#include <iterator>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -18,37 +17,8 @@ namespace entrain::engine {
 namespace {
 
 constexpr std::size_t kStepsAhead = 2;  // decoded for one rank at a time
-constexpr std::size_t kStepsKept = 16;  // prepared, for ranks that are not at the same one
 
 }  // namespace
-
-std::shared_ptr<const PreparedStep> SharedSteps::get(std::int64_t step) {
-  std::promise<std::shared_ptr<const PreparedStep>> promise;
-  std::shared_future<std::shared_ptr<const PreparedStep>> known;
-  {
-    const MutexLock lock(mutex_);
-    const auto found = steps_.find(step);
-    if (found != steps_.end()) {
-      known = found->second;
-    } else {
-      steps_.emplace(step, promise.get_future().share());
-      if (steps_.size() > kStepsKept) {
-        steps_.erase(steps_.begin()->first == step ? std::next(steps_.begin()) : steps_.begin());
-      }
-    }
-  }
-  if (known.valid()) {
-    return known.get();
-  }
-  try {
-    auto prepared = std::make_shared<const PreparedStep>(prepare_step(setup_, step));
-    promise.set_value(prepared);
-    return prepared;
-  } catch (...) {
-    promise.set_exception(std::current_exception());
-    throw;
-  }
-}
 
 struct FeedPusher::State {
   State(FeedShared& shared, std::string identity, const FeedHello& hello)
@@ -68,6 +38,7 @@ struct FeedPusher::State {
       closing_ = true;
     }
     changed_.notify_all();
+    shared_.steps.wake();
   }
   void hear(const FeedCredit& credit) {
     const MutexLock lock(mutex_);
@@ -77,7 +48,6 @@ struct FeedPusher::State {
   }
 
   struct QueuedStep {
-    std::shared_ptr<const PreparedStep> prepared;
     StepNeeds needs;
     std::shared_ptr<StepData> data;
   };
@@ -102,13 +72,20 @@ struct FeedPusher::State {
     QueuedStep last;  // kept, since another rank of the lane may just not have come to it
     std::int64_t next = hello_.from.step;
     while (!is_closing()) {
-      while (queued.size() < kStepsAhead && next < shared_.setup.config.steps) {
-        queued.push_back(queue(next++));
+      while (queued.size() < kStepsAhead) {
+        const bool waits = queued.empty();
+        auto needs = shared_.steps.find(hello_, next, [&] { return waits && !is_closing(); });
+        if (!needs.has_value()) {
+          break;
+        }
+        next = needs->step + 1;
+        auto data = shared_.reader.queue(*needs);
+        queued.push_back({std::move(*needs), std::move(data)});
       }
       if (queued.empty()) {
         return;
       }
-      if (is_over(queued.front().prepared->step)) {
+      if (is_over(queued.front().needs.step)) {
         queued.pop_front();
         next = std::max(next, from().step);
         continue;
@@ -119,29 +96,15 @@ struct FeedPusher::State {
     }
   }
 
-  QueuedStep queue(std::int64_t number) {
-    QueuedStep step;
-    step.prepared = shared_.steps.get(number);
-    step.needs = needs_of(step.prepared->program,
-                          hello_.replica,
-                          hello_.lane,
-                          step.prepared->batch,
-                          !shared_.setup.model.llm.mrope_sections.empty());
-    step.needs.step = number;
-    step.needs.readers = hello_.readers;
-    step.data = shared_.reader.queue(step.needs);
-    return step;
-  }
-
   void push(const QueuedStep& step) {
-    const PreparedStep& prepared = *step.prepared;
+    const std::int64_t number = step.needs.step;
     if (shared_.setup.config.faults.on_bad_sample == kSkipStep) {
       const bool sound = !step.data->problem().has_value();
-      send(message_of(FedStep{prepared.step, prepared.digest, sound}));
+      send(message_of(FedStep{number, step.needs.digest, sound}));
     }
     FedPiece piece;
-    piece.position.step = prepared.step;
-    piece.digest = prepared.digest;
+    piece.position.step = number;
+    piece.digest = step.needs.digest;
     for (const int sample : step.needs.texts) {
       if (!push(piece, -1, [&] {
             return SampleTokens{step.data->text(sample), step.data->kind(sample)};
@@ -157,8 +120,7 @@ struct FeedPusher::State {
       }
     }
     std::int64_t highest = shared_.sent.step;
-    while (highest < prepared.step &&
-           !shared_.sent.step.compare_exchange_weak(highest, prepared.step)) {
+    while (highest < number && !shared_.sent.step.compare_exchange_weak(highest, number)) {
     }
   }
 

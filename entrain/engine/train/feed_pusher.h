@@ -2,41 +2,19 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
-#include <future>
-#include <map>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include <zmq.hpp>
 
-#include "entrain/core/base/thread_safety.h"
-
 #include "entrain/engine/data/feed_messages.h"
 #include "entrain/engine/data/read_ahead.h"
-#include "entrain/engine/train/prepared_step.h"
+#include "entrain/engine/train/feed_steps.h"
 
 namespace entrain::engine {
 
 inline constexpr const char* kFeedOutbox = "inproc://outbox";  // where pushers send
-
-// Steps of the run, each prepared once for all ranks.
-class SharedSteps {
- public:
-  // Requires  `setup` outlives it.
-  explicit SharedSteps(const RunSetup& setup) : setup_(setup) {}
-
-  // Throws  whatever prepare_step() throws.
-  std::shared_ptr<const PreparedStep> get(std::int64_t step);
-
- private:
-  const RunSetup& setup_;
-  Mutex mutex_;
-  std::map<std::int64_t, std::shared_future<std::shared_ptr<const PreparedStep>>> steps_
-      ENTRAIN_GUARDED_BY(mutex_);
-};
 
 struct FeedSent {
   std::atomic<std::int64_t> pieces{0};
@@ -47,9 +25,9 @@ struct FeedSent {
 // What the threads of a server share.
 struct FeedShared {
   const RunSetup& setup;
+  FeedSteps& steps;
+  ReadAhead& reader;
   zmq::context_t context;
-  SharedSteps steps;
-  ReadAhead reader;
   FeedSent sent;
 };
 

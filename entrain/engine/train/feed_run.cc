@@ -20,9 +20,8 @@
 namespace entrain::engine {
 namespace {
 
-// Their addresses and key.
-FeedOptions feeds_of(const DataConfig& data) {
-  FeedOptions options;
+// Of an otherwise empty FeedOptions.
+void set_feeds(FeedOptions& options, const DataConfig& data) {
   for (const std::string& text : data.feed) {
     options.addresses.push_back(read_feed_address(text, "data.feed", /*listens=*/false));
     if (data.feed_key.empty() && !options.addresses.back().local) {
@@ -32,7 +31,6 @@ FeedOptions feeds_of(const DataConfig& data) {
   if (!data.feed_key.empty()) {
     options.key = read_feed_key(data.feed_key);
   }
-  return options;
 }
 
 }  // namespace
@@ -73,8 +71,13 @@ std::string required_key(const FeedAddress& address, const char* where) {
 
 FeedRun feed_run_of(const RunSetup& setup) {
   Json data = setup.identity.config.at("data");
-  for (const char* key :
-       {"train", "read_ahead_mib", "decode_threads", "feed", "feed_key", "feed_deadline_s"}) {
+  for (const char* key : {"train",
+                          "read_ahead_mib",
+                          "decode_threads",
+                          "share_decoding",
+                          "feed",
+                          "feed_key",
+                          "feed_deadline_s"}) {
     data.erase(key);
   }
   data["seed"] = setup.config.seed;
@@ -89,30 +92,42 @@ FeedRun feed_run_of(const RunSetup& setup) {
           data.dump()};
 }
 
+FeedOptions unfed_options(const RunSetup& setup,
+                          int replica,
+                          int lane,
+                          int rank,
+                          int readers,
+                          std::function<void(const std::string&)> note) {
+  FeedOptions options;
+  options.deadline =
+      std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * setup.config.data.feed_deadline_s));
+  options.run = feed_run_of(setup);
+  options.replica = replica;
+  options.lane = lane;
+  options.rank = rank;
+  options.readers = readers;
+  options.note = std::move(note);
+  return options;
+}
+
 std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
                                                 int replica,
                                                 int lane,
                                                 int rank,
                                                 int readers,
                                                 std::function<void(const std::string&)> note) {
-  const DataConfig& data = setup.config.data;
-  if (data.feed.empty()) {
+  if (setup.config.data.feed.empty()) {
     return nullptr;
   }
-  auto options = std::make_shared<FeedOptions>(feeds_of(data));
-  options->deadline =
-      std::chrono::milliseconds(static_cast<std::int64_t>(1e3 * data.feed_deadline_s));
-  options->run = feed_run_of(setup);
-  options->replica = replica;
-  options->lane = lane;
-  options->rank = rank;
-  options->readers = readers;
-  options->note = std::move(note);
+  auto options = std::make_shared<FeedOptions>(
+      unfed_options(setup, replica, lane, rank, readers, std::move(note)));
+  set_feeds(*options, setup.config.data);
   return options;
 }
 
 void check_feed(const RunConfig& config) {
-  feeds_of(config.data);
+  FeedOptions options;
+  set_feeds(options, config.data);
 }
 
 Json first_needs(const RunSetup& setup) {

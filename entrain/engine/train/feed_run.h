@@ -25,7 +25,14 @@ std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
                                                 int rank,
                                                 int readers,
                                                 std::function<void(const std::string&)> note);
-// The same checks, for a run that has not begun.
+// A rank's side without the address of any feed.
+FeedOptions unfed_options(const RunSetup& setup,
+                          int replica,
+                          int lane,
+                          int rank,
+                          int readers,
+                          std::function<void(const std::string&)> note);
+// The checks of feed_options(), for a run that has not begun.
 void check_feed(const RunConfig& config);
 
 // What each rank that reads samples is sent for the first step: a list of {"replica", "lane",

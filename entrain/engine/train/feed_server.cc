@@ -56,14 +56,10 @@ std::string objection(const FeedHello& hello, const FeedRun& own, const Plan& pl
 }  // namespace
 
 struct FeedServer::State {
-  State(const RunSetup& setup, const FeedServerOptions& given)
+  State(const RunSetup& setup, const FeedServerOptions& given, FeedSteps& steps, ReadAhead& reader)
       : options(given),
         run(feed_run_of(setup)),
-        shared{setup,
-               zmq::context_t(),
-               SharedSteps(setup),
-               ReadAhead(setup.train.index, setup.model, reader_options(setup, given)),
-               {}},
+        shared{setup, steps, reader, zmq::context_t(), {}},
         inbox(shared.context, zmq::socket_type::pull) {
     if (options.key.has_value()) {
       ranks.emplace(shared.context, *options.key);
@@ -256,7 +252,15 @@ struct FeedServer::State {
 };
 
 FeedServer::FeedServer(const RunSetup& setup, const FeedServerOptions& options)
-    : state_(std::make_unique<State>(setup, options)) {}
+    : own_steps_(std::make_unique<PreparedSteps>(setup)),
+      own_reader_(std::make_unique<ReadAhead>(
+          setup.train.index, setup.model, reader_options(setup, options))),
+      state_(std::make_unique<State>(setup, options, *own_steps_, *own_reader_)) {}
+FeedServer::FeedServer(const RunSetup& setup,
+                       const FeedServerOptions& options,
+                       FeedSteps& steps,
+                       ReadAhead& reader)
+    : state_(std::make_unique<State>(setup, options, steps, reader)) {}
 FeedServer::~FeedServer() = default;
 
 std::string FeedServer::address() const {

@@ -12,6 +12,8 @@
 #include <string>
 
 #include "entrain/engine/data/feed_client.h"
+#include "entrain/engine/data/read_ahead.h"
+#include "entrain/engine/train/feed_steps.h"
 #include "entrain/engine/train/run_setup.h"
 
 namespace entrain::engine {
@@ -26,11 +28,18 @@ struct FeedServerOptions {
 
 class FeedServer {
  public:
-  // Listens from here on. Requires  `setup` outlives the server.
+  // Listens from here on, with steps and a reader of its own. Requires  `setup` outlives the
+  // server.
   //
   // Throws  InvalidInput for an address that others reach and no key; SystemFailure when the
   //         address is taken.
   FeedServer(const RunSetup& setup, const FeedServerOptions& options);
+  // Serves what `reader` decodes for its own process, too: `options` without workers and memory.
+  // Requires  steps and reader outlive the server.
+  FeedServer(const RunSetup& setup,
+             const FeedServerOptions& options,
+             FeedSteps& steps,
+             ReadAhead& reader);
   ~FeedServer();
   FeedServer(const FeedServer&) = delete;
   FeedServer& operator=(const FeedServer&) = delete;
@@ -42,6 +51,8 @@ class FeedServer {
 
  private:
   struct State;
+  std::unique_ptr<FeedSteps> own_steps_;
+  std::unique_ptr<ReadAhead> own_reader_;
   std::unique_ptr<State> state_;
 };
 

@@ -108,7 +108,7 @@ std::string data_wait(const StepRecord& record, bool starting) {
   const int more = wanted - record.decode_threads;
   std::ostringstream text;
   text << "  data: " << std::lround(100 * waited / record.step_s) << " % of the step waiting";
-  if (record.decoded.fed_share() > 0.5) {
+  if (record.decoded.share_of(record.decoded.fed) > 0.5) {
     text << ", a feed of more workers would do";
   } else if (more > 0 && !starting) {
     text << ", " << more << " more decode thread" << (more == 1 ? "" : "s") << " would do";
@@ -122,12 +122,12 @@ MetricsLog::MetricsLog(const std::filesystem::path& folder,
                        std::int64_t steps,
                        std::int64_t console_every,
                        std::optional<std::int64_t> continue_at,
-                       bool log_samples,
+                       MetricsContent content,
                        std::function<std::chrono::steady_clock::time_point()> now)
     : path_(folder / "metrics.jsonl"),
       steps_(steps),
       console_every_(console_every),
-      log_samples_(log_samples),
+      content_(content),
       coloured_(::isatty(STDOUT_FILENO) == 1),
       now_(std::move(now)),
       first_step_(continue_at.value_or(0)),
@@ -179,14 +179,17 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
     entry["gap_s"] = *record.gap_s;
     entry["assign_wait_s"] = record.assign_wait_s;
   }
-  if (record.decoded.fed > 0) {
-    entry["fed"] = record.decoded.fed_share();
+  if (content_.fed) {
+    entry["fed"] = record.decoded.share_of(record.decoded.fed);
+  }
+  if (record.decoded.shared > 0) {
+    entry["shared"] = record.decoded.share_of(record.decoded.shared);
   }
   if (record.expected_s.has_value()) {
     entry["expected_step_s"] = *record.expected_s;
   }
   add_update(record, entry);
-  if (log_samples_) {
+  if (content_.samples) {
     entry["batch"] = prepared.sample_ids;
   }
   if (record.drift.has_value()) {

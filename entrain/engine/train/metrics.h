@@ -39,13 +39,18 @@ struct StepRecord {
   std::int64_t skipped_steps = 0;                // including this one, over the whole run
 };
 
+// What rows of steps hold beside the rest.
+struct MetricsContent {
+  bool samples = false;  // the ids of the step's samples
+  bool fed = false;      // the share that feeds decoded: the run has some
+};
+
 // Writes metrics.jsonl line by line, so that a killed run keeps its finished steps.
 class MetricsLog {
  public:
   // A new file; with `continue_at`, the existing one, truncated to its state after that many
-  // steps: later rows and a row cut short by a kill are removed. `log_samples`: every step's
-  // row holds the ids of its samples. The console shows every `console_every`th step, the first,
-  // the last, and one a minute; `now` is its clock.
+  // steps: later rows and a row cut short by a kill are removed. The console shows every
+  // `console_every`th step, the first, the last, and one a minute; `now` is its clock.
   //
   // Throws  SystemFailure when the file cannot be written.
   MetricsLog(
@@ -53,7 +58,7 @@ class MetricsLog {
       std::int64_t steps,
       std::int64_t console_every,
       std::optional<std::int64_t> continue_at = {},
-      bool log_samples = false,
+      MetricsContent content = {},
       std::function<std::chrono::steady_clock::time_point()> now = std::chrono::steady_clock::now);
 
   // A drift warning is also written to standard error. The console shows how fast samples are
@@ -73,7 +78,7 @@ class MetricsLog {
   std::ofstream file_;
   std::int64_t steps_;
   std::int64_t console_every_;
-  bool log_samples_;
+  MetricsContent content_;
   bool coloured_;
   std::function<std::chrono::steady_clock::time_point()> now_;
   std::int64_t first_step_;

@@ -119,7 +119,7 @@ TEST(MetricsLog, WritesEveryFigureOfAStep) {
 
 TEST(MetricsLog, AsksForMoreWorkersOfAFeedWhereOneDecodes) {
   const oracle::TemporaryFolder folder;
-  MetricsLog log(folder.path(), 10, 1, /*continue_at=*/3);
+  MetricsLog log(folder.path(), 10, 1, /*continue_at=*/3, {.fed = true});
   StepRecord record = step_record(4);
   record.decoded.pieces = 40;
   record.decoded.fed = 30;
@@ -131,6 +131,22 @@ TEST(MetricsLog, AsksForMoreWorkersOfAFeedWhereOneDecodes) {
       << shown;
   const Json line = Json::parse(read_file(folder.path() / "metrics.jsonl"));
   EXPECT_EQ(line["fed"], 0.75);
+  EXPECT_FALSE(line.contains("shared"));
+}
+
+TEST(MetricsLog, SaysWhichShareOfPiecesWasFedAndShared) {
+  const oracle::TemporaryFolder folder;
+  MetricsLog log(folder.path(), 10, 1, /*continue_at=*/3, {.fed = true});
+  StepRecord record = step_record(4);
+  record.decoded.pieces = 40;
+  record.decoded.shared = 30;
+  CaptureStdout();
+  log.step(prepared_step(), record);
+  const std::string shown = GetCapturedStdout();
+  EXPECT_EQ(shown.find("a feed of more workers"), std::string::npos) << shown;
+  const Json line = Json::parse(read_file(folder.path() / "metrics.jsonl"));
+  EXPECT_EQ(line["fed"], 0);  // there are feeds, none of which has served
+  EXPECT_EQ(line["shared"], 0.75);
 }
 
 TEST(MetricsLog, SpeaksOfDecodingOnceStepsAreSteady) {
@@ -215,7 +231,7 @@ TEST(MetricsLog, ShowsEveryFewStepsAndTheLast) {
 TEST(MetricsLog, SaysHowLongItTookAndWillTake) {
   const oracle::TemporaryFolder folder;
   std::chrono::steady_clock::time_point now;
-  MetricsLog log(folder.path(), 105, 50, 5, false, [&now] { return now; });
+  MetricsLog log(folder.path(), 105, 50, 5, {}, [&now] { return now; });
   const auto line_of = [&](std::int64_t step) {
     CaptureStdout();
     log.step(prepared_step(), step_record(step));

@@ -44,13 +44,38 @@ std::optional<RankDrill> drill_of(const ExecutionConfig& config, const RankPlace
   return RankDrill(drill, place);
 }
 
-LaneShare share_of(const Run& run, int lane) {
-  const int width = run.places.width(lane);
+// Ranks of the lane on this host, this one among them, where they are processes; none if it is
+// alone there. All ranks of the lane call it together.
+std::vector<int> lane_here(const RankPlaces& places,
+                           const RankPlace& place,
+                           int local_rank,
+                           Comm& comm) {
+  const std::vector<int> lane = places.of_lane(place.replica, place.lane);
+  // Of a host: torchrun numbers its ranks in a row.
+  const std::int64_t first = comm.rank() - local_rank;
+  const at::Tensor firsts = comm.all_gather(at::full({1}, first, at::kLong), lane);
+  std::vector<int> here;
+  for (std::size_t i = 0; i < lane.size(); ++i) {
+    if (firsts.const_data_ptr<std::int64_t>()[i] == first) {
+      here.push_back(lane[i]);
+    }
+  }
+  return here.size() > 1 ? here : std::vector<int>();
+}
+
+LaneShare share_of(const Run& run, const RankPlace& place, int local_rank, Comm& comm) {
+  const int width = run.places.width(place.lane);
   if (!run.in_processes) {
-    return {width, width, run.places.num_ranks()};
+    return {width, width, run.places.num_ranks(), {}};
   }
   const char* hosted = std::getenv("LOCAL_WORLD_SIZE");  // torchrun's: processes it started here
-  return {1, width, hosted == nullptr ? 1 : std::atoi(hosted)};
+  LaneShare share{1, width, hosted == nullptr ? 1 : std::atoi(hosted), {}};
+  const RunConfig& config = run.setup.config;
+  if (width > 1 && config.data.share_decoding && config.data.feed.empty() &&
+      !config.execution.paced) {
+    share.sharing = lane_here(run.places, place, local_rank, comm);
+  }
+  return share;
 }
 
 class RankLoop {
@@ -73,7 +98,11 @@ class RankLoop {
                   executor_options()),
         optimizer_(
             executor_.trained(), executor_.layout().shard_size(), run.setup.config.optimizer),
-        data_(run.setup, place_, comm.rank(), share_of(run, place_.lane), run.lane_readers) {
+        data_(run.setup,
+              place_,
+              share_of(run, place_, local_rank, *comm_),
+              run.lane_readers,
+              *comm_) {
     if (run.setup.resume.has_value()) {
       restore(*run.setup.resume,
               run.first_step / run.setup.config.optimizer.update_every - skips_.counts().updates,
@@ -123,7 +152,7 @@ class RankLoop {
     }
     report.end = Clock::now();
     if (data != nullptr) {
-      report.data = data->times();
+      report.data = data_.times(*data);
       report.decode_threads = data_.num_threads();
     }
     report.stop = run_.interrupted && ends_update;  // an update that has begun is finished

@@ -38,8 +38,8 @@ std::string index_text(const CheckpointRun& run) {
 std::map<std::string, Json> settings_of(const Json& config) {
   const auto leaves_out = [](const std::string& key) {
     return key == "train" || key == "validation" || key == "validation_fraction" ||
-           key == "read_ahead_mib" || key == "decode_threads" || key.starts_with("feed") ||
-           key == "update_every";
+           key == "read_ahead_mib" || key == "decode_threads" || key == "share_decoding" ||
+           key.starts_with("feed") || key == "update_every";
   };
   std::map<std::string, Json> settings = {{"seed", config.value("seed", Json())},
                                           {"data.last_batch", "drop"},

@@ -95,6 +95,7 @@ DataConfig read_data(ObjectReader reader) {
   check_whole(reader, "read_ahead_mib", data.read_ahead_mib, {1, 1'000'000});
   data.decode_threads = reader.optional<int>("decode_threads", data.decode_threads);
   check_whole(reader, "decode_threads", data.decode_threads, {0, 256}, " (0: by the cores)");
+  data.share_decoding = reader.optional<bool>("share_decoding", data.share_decoding);
   for (const auto& [value, where] : reader.array("feed")) {
     data.feed.push_back(value_as<std::string>(*value, where));
   }

@@ -43,6 +43,8 @@ struct DataConfig {                // [data]
   // Threads that decode, of each rank, in [0, 256]; 0: the host's cores divided by its ranks, 1
   // to 8.
   int decode_threads = 0;
+  // Ranks of a lane that are processes of one host share one decode (lane_feed.h); not with `feed`.
+  bool share_decoding = true;
   // Feeds that decode for this run (feed_server.h), as HOST:PORT; each rank begins with another.
   std::vector<std::string> feed;
   std::string feed_key;        // file of the feeds' key; empty only for feeds of this host

@@ -63,6 +63,7 @@ Json to_json(const RunConfig& config) {
         {"ignore_modality", config.data.ignore_modality},
         {"read_ahead_mib", config.data.read_ahead_mib},
         {"decode_threads", config.data.decode_threads},
+        {"share_decoding", config.data.share_decoding},
         {"feed", config.data.feed},
         {"feed_key", config.data.feed_key},
         {"feed_deadline_s", config.data.feed_deadline_s}}},

@@ -67,7 +67,8 @@ RunRecord::RunRecord(const RunSetup& setup, std::int64_t first_step)
                std::max<std::int64_t>(1, setup.config.steps / 40),
                setup.resume.has_value() && setup.resume->continues ? std::optional(first_step)
                                                                    : std::nullopt,
-               setup.config.execution.log_samples),
+               {.samples = setup.config.execution.log_samples,
+                .fed = !setup.config.data.feed.empty() && !setup.config.execution.paced}),
       exports_(setup.config, first_step),
       drift_(DriftWatch::of(setup)) {}
 

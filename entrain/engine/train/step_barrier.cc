@@ -177,6 +177,7 @@ StepVerdict StepBarrier::close(const StepReport& end, const PreparedStep* next) 
   record.measured.lanes.assign(replicas, std::vector<LaneUsage>(num_lanes));
   record.processor_s.assign(replicas, std::vector<double>(num_lanes, 0.0));
   std::vector<nanoseconds> offsets;  // [rank]
+  const Report* decoder = nullptr;   // for the rank: itself, or the one before it that shares
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const Report& report = reports[rank];
     const RankPlace place = places_.place_of(static_cast<int>(rank));
@@ -192,9 +193,11 @@ StepVerdict StepBarrier::close(const StepReport& end, const PreparedStep* next) 
     usage.finish = std::max(usage.finish, report.finish + offsets.back());
     usage.peak_bytes = std::max(usage.peak_bytes, report.peak_bytes);
     record.decoded.add(report.data, static_cast<int>(report.decode_threads));
+    decoder = report.data.shared == 0 ? &report : decoder;
     if (report.data.waited > record.data.waited) {
       record.data = report.data;
-      record.decode_threads = static_cast<int>(report.decode_threads);
+      record.data.decoding = decoder->data.decoding;
+      record.decode_threads = static_cast<int>(decoder->decode_threads);
     }
     double& processor = record.processor_s[replica][lane];
     processor = std::max(processor, std::chrono::duration<double>(report.processor).count());

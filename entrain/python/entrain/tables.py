@@ -11,7 +11,8 @@ A process: reads a request a line, answers with a line of JSON, and with rows be
 
 A row is {"json": the record's text, "media": {"images": [medium], "videos": …, "audio": …}}, a medium a path,
 [where it begins, size] in the answer's bytes, or [where, size, true] in the file itself. For a file or row that
-is damaged there is {"error": TEXT}, with "rows" for those rows that share it.
+is damaged there is {"error": TEXT}, with "rows" for those rows that share it, and with "unfit": true for a file
+without the columns that are read.
 `entrain/core/dataset/table.h` is the other end.
 """
 
@@ -47,6 +48,10 @@ class Missing(Exception):
 
 class Damaged(Exception):
     """A file or row that cannot be read."""
+
+
+class Unfit(Damaged):
+    """A file without the columns that are read: it may be sound."""
 
 
 # What reading a damaged file raises, pyarrow's own among them.
@@ -119,19 +124,19 @@ class Table:
         ]
         for name in [*texts, *wanted]:
             if name not in names:
-                raise Damaged(f"no column '{name}'; the file has {', '.join(names) or 'none'}")
+                raise Unfit(f"no column '{name}'; the file has {', '.join(names) or 'none'}")
         read = {name for name, _ in self.media} | set(texts)
         self.unread = [
             field.name for field in schema if field.name not in read and holds_bytes(field.type)
         ]
         if self.unread and not self.media and not media:
-            raise Damaged(
+            raise Unfit(
                 f"column '{self.unread[0]}' holds bytes, and media are read from columns named "
                 f"{', '.join(known[0] for known in MEDIA.values())}: name it "
                 f"(--columns image={self.unread[0]})"
             )
         if not self.texts:
-            raise Damaged(
+            raise Unfit(
                 f"no column of text; needed is one of {', '.join(TEXTS[:9])}; the file has "
                 f"{', '.join(names) or 'none'} (--columns answer=NAME)"
             )
@@ -413,9 +418,9 @@ def serve(source, sink):
         except Missing as error:
             lines = [{"failure": str(error)}]
         except ERRORS as error:
-            lines = [
-                {"error": reason_of(error), "rows": request.get("to", 0) - request.get("from", 0)}
-            ]
+            rows = request.get("to", 0) - request.get("from", 0)
+            lines = [{"error": reason_of(error), "rows": rows}]
+            lines[0] |= {"unfit": True} if isinstance(error, Unfit) else {}
         sink.write("".join(json.dumps(line) + "\n" for line in lines).encode())
         for part in parts:
             sink.write(part)

@@ -1,0 +1,95 @@
+#include "entrain/engine/train/feed_steps.h"
+
+#include <exception>
+#include <iterator>
+#include <utility>
+
+#include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
+
+namespace entrain::engine {
+namespace {
+
+constexpr std::size_t kPreparedKept = 16;  // for ranks that are not at the same step
+constexpr std::size_t kQueuedKept = 4;     // the ranks of a lane are at most one step apart
+
+}  // namespace
+
+std::optional<StepNeeds> PreparedSteps::find(const FeedHello& rank,
+                                             std::int64_t step,
+                                             const std::function<bool()>& /*waits*/) {
+  if (step >= setup_.config.steps) {
+    return std::nullopt;
+  }
+  const std::shared_ptr<const PreparedStep> known = prepared(step);
+  StepNeeds needs = needs_of(known->program,
+                             rank.replica,
+                             rank.lane,
+                             known->batch,
+                             !setup_.model.llm.mrope_sections.empty());
+  needs.step = step;
+  needs.digest = known->digest;
+  needs.readers = rank.readers;
+  return needs;
+}
+
+std::shared_ptr<const PreparedStep> PreparedSteps::prepared(std::int64_t step) {
+  std::promise<std::shared_ptr<const PreparedStep>> promise;
+  std::shared_future<std::shared_ptr<const PreparedStep>> known;
+  {
+    const MutexLock lock(mutex_);
+    const auto found = steps_.find(step);
+    if (found != steps_.end()) {
+      known = found->second;
+    } else {
+      steps_.emplace(step, promise.get_future().share());
+      if (steps_.size() > kPreparedKept) {
+        steps_.erase(steps_.begin()->first == step ? std::next(steps_.begin()) : steps_.begin());
+      }
+    }
+  }
+  if (known.valid()) {
+    return known.get();
+  }
+  try {
+    auto prepared = std::make_shared<const PreparedStep>(prepare_step(setup_, step));
+    promise.set_value(prepared);
+    return prepared;
+  } catch (...) {
+    promise.set_exception(std::current_exception());
+    throw;
+  }
+}
+
+void QueuedSteps::add(StepNeeds needs) {
+  const MutexLock lock(mutex_);
+  const std::int64_t step = needs.step;
+  steps_.insert_or_assign(step, std::move(needs));
+  if (steps_.size() > kQueuedKept) {
+    steps_.erase(steps_.begin());
+  }
+  changed_.notify_all();
+}
+
+std::optional<StepNeeds> QueuedSteps::find(const FeedHello& rank,
+                                           std::int64_t step,
+                                           const std::function<bool()>& waits) {
+  MutexLock lock(mutex_);
+  const auto found = [&]() ENTRAIN_REQUIRES(mutex_) { return steps_.lower_bound(step); };
+  changed_.wait(lock.native(),
+                [&]() ENTRAIN_REQUIRES(mutex_) { return found() != steps_.end() || !waits(); });
+  if (found() == steps_.end()) {
+    return std::nullopt;
+  }
+  const StepNeeds& needs = found()->second;
+  ENTRAIN_INVARIANT(needs.readers == rank.readers,  // else it would be decoded twice
+                    concat(needs.readers, " and ", rank.readers, " ranks share a decode"));
+  return needs;
+}
+
+void QueuedSteps::wake() {
+  const MutexLock lock(mutex_);
+  changed_.notify_all();
+}
+
+}  // namespace entrain::engine
