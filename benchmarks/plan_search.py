@@ -2,6 +2,7 @@
 
 For every manifest with encoder work and every size of LLM: the step of the default plan over that of
 the best plan of a long search, and over the lower bound of all plans, with the processor time of both.
+With --before the other search is the default one of another build, run in turns with this one.
 
 Example:
     python benchmarks/plan_search.py --manifests ../shared/data/manifests --simulations 1000
@@ -22,13 +23,21 @@ def parse_arguments():
     parser.add_argument("--llms", default="1b,3b")
     parser.add_argument("--repeats", type=int, default=2, help="of the default search")
     parser.add_argument("--simulations", type=int, default=10_000, help="of the long search")
+    parser.add_argument(
+        "--before", default="", help="another build's `entrain`, instead of the long search"
+    )
     parser.add_argument("--output", default="", help="Markdown page (default: standard output)")
     return parser.parse_args()
 
 
-def timed_plan(case, *extra):
+def timed_plan(case, *extra, program=""):
+    ours = case.options.entrain
     begun = children_seconds()
-    report = case.run("plan", *extra)
+    try:
+        case.options.entrain = program or ours
+        report = case.run("plan", *extra)
+    finally:
+        case.options.entrain = ours
     return report, children_seconds() - begun
 
 
@@ -38,7 +47,10 @@ def row_of(case, options):
     seconds = [run[1] for run in runs]
     spread = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} … {max(seconds):.2f})"
     report, most = runs[0][0], str(options.simulations)
-    best, long_seconds = timed_plan(case, "--simulations", most)
+    if options.before:
+        best, long_seconds = timed_plan(case, program=options.before)
+    else:
+        best, long_seconds = timed_plan(case, "--simulations", most)
     if report is None or best is None:
         return ["nothing fits", spread, "", "", "", f"{long_seconds:.1f}"], None, seconds
     steps = [found["candidates"][0]["step_s"] for found in (report, best)]
@@ -66,13 +78,19 @@ def page(options, rows, overs, medians, load):
     yield f"Command: `{command.replace(options.manifests, 'MANIFESTS')}`"
     yield ""
     yield f"{machine.describe()}; {load}. Processor time in seconds: median (least … largest) of"
-    yield f"{options.repeats} default searches; one long search of {options.simulations} simulated steps a part."
+    other = (
+        "of the build before"
+        if options.before
+        else f"long search of {options.simulations} simulated steps a part"
+    )
+    yield f"{options.repeats} default searches; one {other}."
     yield ""
     header = ["manifest", "LLM", "plan: replicas x (stages x devices)", "seconds", "step, ms"]
-    yield from table([*header, "over long search", "over bound", "long, seconds"], rows)
+    name = "before" if options.before else "long search"
+    yield from table([*header, f"over {name}", "over bound", f"{name}, seconds"], rows)
     yield ""
     yield (
-        f"- {len(rows)} cases: default over long search {statistics.mean(overs):.4f} in the mean, "
+        f"- {len(rows)} cases: default over {name} {statistics.mean(overs):.4f} in the mean, "
         f"{max(overs):.4f} at most; {statistics.median(medians):.2f} s in the median, "
         f"{max(medians):.2f} s at most."
     )

@@ -55,7 +55,7 @@ int default_batches(const Study& study) {
 }
 
 // On a cluster of few devices, whose plans are simulated on more batches.
-constexpr int kPatience = 4;
+constexpr int kPatience = 11;
 
 int batches_of(const PlanFlags& options, const Study& study) {
   return options.batches > 0 ? options.batches : default_batches(study);

@@ -21,9 +21,9 @@ std::vector<std::string> policy_names();
 
 // Ensures   the result passes validate_assignment(); equal requests give equal results on every
 //           machine; its stats hold only assign_ms (simulate_step() fills the others).
-// entrain   never slower under plan.schedule than `sequential`, `lpt-2d` and `dflop`, if their
-//           result keeps limits.bytes_of(lane), nor than itself with fewer evaluations above 0; its
-//           own result keeps the limits. (With limits.evaluations = 0 candidates are compared by a
+// entrain   never slower under plan.schedule than `sequential`, `lpt-2d` and, with more than
+//           kFewEvaluations, `dflop`, if their result keeps limits.bytes_of(lane), nor than itself
+//           with fewer evaluations above 0; its own result keeps the limits. (With limits.evaluations = 0 candidates are compared by a
 //           few constructions alone.) limits.evaluations bounds the simulated replicas, except two
 //           dozen constructions per replica, comparisons, and what kFewEvaluations allow. It is a
 //           heuristic: stats.gap is its distance from the bound. It finds an assignment within

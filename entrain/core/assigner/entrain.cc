@@ -2,7 +2,8 @@
 // off. Each part competes with the best before, so that a larger budget is never worse.
 //
 // 1. Construction (construction.h): replicas dealt, slots by the best of a few dozen rules, work
-//    moved from slow replicas to fast ones. `lpt-2d`, `sequential` and `dflop` compete.
+//    moved from slow replicas to fast ones. `lpt-2d`, `sequential` and `dflop` compete; `dflop`
+//    with a twentieth of its exchanges, and with all of them once kFewEvaluations are spent.
 // 2. Search (search.h) from the best, in growing pieces. Where a start over a memory limit is
 //    faster, every other piece mends it.
 // 3. Where the budget is ample, construction again with more of it and with tuned rules; under
@@ -29,6 +30,7 @@
 #include "entrain/core/assigner/evaluate.h"
 #include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/assigner/search.h"
+#include "entrain/core/assigner/slot_bytes.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/baselines/loads.h"
@@ -46,6 +48,7 @@ constexpr int kSecondConstruction = 100;
 constexpr int kTuning = 16;
 constexpr int kFirstCuts = 12;
 constexpr int kSecondCuts = 32;
+constexpr std::int64_t kFewExchanges = kDflopExchanges / 20;
 constexpr double kGrowth = 1.26;  // of the pieces after: ten in a decade
 
 // Loads of encoders only, except for samples without any: for the ablation of the joint start.
@@ -89,21 +92,25 @@ class Sequence {
         loads_(batch_loads(*request.plan, *request.costs)),
         start_loads_(request.options.joint ? loads_ : encoder_only(loads_, *request.costs)),
         evaluator_(*request.plan, *request.costs),
-        bound_ns_(step_lower_bound(*request.plan, *request.costs, request.plan->schedule).count()),
         budget_(request.plan->limits.evaluations) {
     if (budget_ > 0) {
       budget_ = std::max(budget_, kFewEvaluations);
+    }
+    if (evaluator_.has_limits()) {
+      start_loads_.lane_bytes = activations_of(*request.plan, *request.costs);
     }
   }
 
   Evaluated run() {
     construct_first();
     for (const int end : kFirstSearch) {
+      offer_rest_of_dflop();
       search_to(end);
     }
+    offer_rest_of_dflop();
     const int wanted = kSecondConstruction * request_.plan->replicas;
     const int tuning = kTuning * request_.plan->replicas;
-    if (spent_ + wanted + tuning <= budget_ && evaluator_.step_ns(best_.times) > bound_ns_) {
+    if (spent_ + wanted + tuning <= budget_ && evaluator_.step_ns(best_.times) > bound_ns()) {
       construct_second(wanted, tuning);
       double end = spent_ / request_.plan->replicas;
       for (bool going = true; going;) {
@@ -118,16 +125,36 @@ class Sequence {
   void construct_first() {
     const int budget = budget_ > 0 ? kFirstConstruction * request_.plan->replicas : 4;
     best_ = timed(construct(request_, start_loads_, evaluator_, {.budget = budget}));
-    const EntrainOptions& options = request_.options;
-    if (options.rivals && options.replica_balance && options.joint) {
+    if (has_rivals()) {
       offer({lpt_2d_policy(request_), {}});
       offer({sequential_policy(request_), {}});
-      // Without a search, an assignment is wanted in a few milliseconds.
-      offer({dflop_bins(request_, budget_ > 0 ? kDflopExchanges : kDflopExchanges / 20), {}});
+      offer({dflop_bins(request_, kFewExchanges), {}});
     }
     spent_ = budget;
     if (budget_ > 0) {
       cut(kFirstCuts);
+    }
+  }
+
+  std::int64_t bound_ns() {
+    if (!bound_ns_) {
+      const StepCosts& costs = *request_.costs;
+      bound_ns_ = step_lower_bound(*request_.plan, costs, request_.plan->schedule).count();
+    }
+    return *bound_ns_;
+  }
+
+  [[nodiscard]] bool has_rivals() const {
+    const EntrainOptions& options = request_.options;
+    return options.rivals && options.replica_balance && options.joint;
+  }
+
+  // Its exchanges can take longer than all else that few evaluations allow, which want an
+  // assignment in some milliseconds: all of them only behind what those come to.
+  void offer_rest_of_dflop() {
+    if (has_rivals() && !all_exchanges_ && budget_ > kFewEvaluations && spent_ >= kFewEvaluations) {
+      all_exchanges_ = true;
+      offer({dflop_bins(request_, kDflopExchanges), {}});
     }
   }
 
@@ -173,14 +200,14 @@ class Sequence {
     const bool whole = spent_ + piece <= budget_;
     const int length = std::min(piece, budget_ - spent_);
     if (!request_.options.search || length <= 0 ||
-        (best_.fits() && evaluator_.step_ns(best_.times) <= bound_ns_)) {
+        (best_.fits() && evaluator_.step_ns(best_.times) <= bound_ns())) {
       return false;
     }
     mend_ = over_ && !mend_;
     Evaluated start = resumed(mend_ ? *over_ : best_);
     const int first = evaluator_.evaluations();
     Evaluated found = local_search(
-        request_, loads_, bound_ns_, evaluator_, {first, first + length, first + piece}, start);
+        request_, loads_, bound_ns(), evaluator_, {first, first + length, first + piece}, start);
     spent_ += length;
     if (whole) {
       offer(std::move(found));
@@ -257,9 +284,10 @@ class Sequence {
   BatchLoads loads_;
   BatchLoads start_loads_;
   StepEvaluator evaluator_;
-  std::int64_t bound_ns_;
+  std::optional<std::int64_t> bound_ns_;  // once asked for
   int budget_;
   int spent_ = 0;  // by the parts' nominal sizes
+  bool all_exchanges_ = false;
   bool mend_ = false;
   Evaluated best_;
   std::optional<Evaluated> over_;  // faster than best_, but for its penalty

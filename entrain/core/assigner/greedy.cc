@@ -213,7 +213,7 @@ void place_in_slots(const Plan& plan,
   PowerBins bins(targets);
   std::optional<SlotBytes> room;
   if (rule.bytes_percent > 0) {
-    room.emplace(plan, costs, rule.num_slots, rule.bytes_percent);
+    room.emplace(plan, rule.num_slots, rule.bytes_percent);
   }
   for (const int sample : samples) {
     const bool text_only = loads.text_only[at(sample)] != 0;
@@ -222,7 +222,7 @@ void place_in_slots(const Plan& plan,
     const Load& load = loads.sample[at(sample)];
     int slot = 0;
     if (room) {
-      const std::vector<double> bytes = room->bytes_of(sample);
+      const std::vector<double>& bytes = loads.lane_bytes[at(sample)];
       slot = best_with_room(bins, *room, begin, end, load, bytes);
       room->add(bytes, slot);
     } else {

@@ -5,6 +5,8 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/assigner/slot_bytes.h"
+
 #include "tests/oracle/hand_cases.h"
 
 namespace entrain {
@@ -14,7 +16,8 @@ using std::chrono::nanoseconds;
 
 Placement placed(oracle::HandCase hand, const SlotRule& rule, int max_deferral = -1) {
   hand.plan.limits.max_deferral = max_deferral;
-  const BatchLoads loads = batch_loads(hand.plan, hand.costs);
+  BatchLoads loads = batch_loads(hand.plan, hand.costs);
+  loads.lane_bytes = activations_of(hand.plan, hand.costs);
   Placement placement = empty_placement(hand.costs, 1, 1);
   placement.samples = deal_to_replicas(loads, 1);
   place_in_slots(hand.plan, loads, hand.costs, 0, rule, placement);

@@ -8,16 +8,18 @@
 
 namespace entrain {
 
+// [sample][lane that has a limit] activations that the sample leaves there.
+// Cost  O(units × stages).
+std::vector<std::vector<double>> activations_of(const Plan& plan, const StepCosts& costs);
+
 // Under 1F1B a lane holds the activations of so many neighbouring slots as it warms up with, and
 // one more. Samples are added whole; what is recomputed or received is left out, so that a
 // placement within these limits may still miss the plan's by a little.
 class SlotBytes {
  public:
-  // Limits are `percent` of the plan's. `costs` must outlive it.
-  SlotBytes(const Plan& plan, const StepCosts& costs, int num_slots, int percent);
+  // Limits are `percent` of the plan's.
+  SlotBytes(const Plan& plan, int num_slots, int percent);
 
-  // Activations that a sample leaves on each lane that has a limit. Cost  O(units × stages).
-  [[nodiscard]] std::vector<double> bytes_of(int sample) const;
   // Share of its limit that the fullest lane would use if such a sample joined the slot; at most 1:
   // it fits. Cost  O(lanes).
   [[nodiscard]] double use(const std::vector<double>& bytes, int slot) const;
@@ -26,15 +28,13 @@ class SlotBytes {
 
  private:
   struct Lane {
-    double limit = 0;  // bytes
-    int window = 1;    // slots in flight
-    std::vector<StageRef> stages;
-    std::vector<double> held;     // [first slot of a window] bytes
-    std::vector<double> largest;  // [slot] of the windows that contain it
+    int window = 1;            // slots in flight
+    std::vector<double> held;  // [first slot of a window] bytes
   };
 
-  const StepCosts& costs_;
-  std::vector<Lane> lanes_;
+  std::vector<Lane> lanes_;      // those that have a limit
+  std::vector<double> limits_;   // [lane] bytes
+  std::vector<double> largest_;  // [slot][lane] of the windows that contain it
 };
 
 }  // namespace entrain

@@ -33,11 +33,12 @@ TEST(SlotBytes, IsTheFullestWindowOfTheFirstLane) {
   const oracle::HandCase hand = sized_case();
   Rng rng(7, 7);
   for (const int num_slots : {1, 3, 5, 6, 12}) {
-    SlotBytes room(hand.plan, hand.costs, num_slots, 50);
+    SlotBytes room(hand.plan, num_slots, 50);
+    const auto all_bytes = activations_of(hand.plan, hand.costs);
     std::vector<std::int64_t> of_slot(at(num_slots), 0);
     for (int sample = 0; sample < 40; ++sample) {
       const int slot = static_cast<int>(rng.below(static_cast<std::uint64_t>(num_slots)));
-      const std::vector<double> bytes = room.bytes_of(sample);
+      const std::vector<double>& bytes = all_bytes[at(sample)];
       std::int64_t fullest = 0;
       for (int first = std::max(0, slot - 4); first <= slot; ++first) {
         std::int64_t held = 0;
@@ -57,8 +58,8 @@ TEST(SlotBytes, IsTheFullestWindowOfTheFirstLane) {
 TEST(SlotBytes, OfLanesWithoutALimitAreFree) {
   oracle::HandCase hand = sized_case();
   hand.plan.limits.bytes_per_lane = 0;
-  const SlotBytes room(hand.plan, hand.costs, 4, 100);
-  EXPECT_EQ(room.use(room.bytes_of(6), 2), 0.0);
+  const SlotBytes room(hand.plan, 4, 100);
+  EXPECT_EQ(room.use(activations_of(hand.plan, hand.costs)[6], 2), 0.0);
 }
 
 }  // namespace

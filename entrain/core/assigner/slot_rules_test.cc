@@ -6,6 +6,7 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/assigner/greedy.h"
+#include "entrain/core/assigner/slot_bytes.h"
 
 #include "tests/oracle/random_cases.h"
 
@@ -19,6 +20,7 @@ struct RulesCase {
         of(oracle::make_random_case(rng)),
         loads(batch_loads(of.plan, of.costs)),
         placement(empty_placement(of.costs, of.plan.replicas, of.plan.num_slots)) {
+    loads.lane_bytes = activations_of(of.plan, of.costs);
     placement.samples = deal_to_replicas(loads, of.plan.replicas);
     request.plan = &of.plan;
     request.costs = &of.costs;

@@ -24,6 +24,8 @@ struct BatchLoads {
   std::vector<std::int64_t> normalised;  // [sample] largest share of a lane's total, in 1e-12
   std::vector<int> descending;           // samples by `normalised`, then index
   std::vector<char> text_only;           // [sample] no segment in any encoder
+  // [sample][lane with a limit] bytes, by activations_of(); empty unless a policy fills it.
+  std::vector<std::vector<double>> lane_bytes;
 };
 
 // With more modules than dimensions the lightest modules' lanes are left out.

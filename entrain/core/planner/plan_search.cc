@@ -1,6 +1,7 @@
 #include "entrain/core/planner/plan_search.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -28,9 +29,9 @@ struct Entry {
 };
 
 // Configurations that are guessed: the first by estimate, as long as they count no more units on
-// stages (plan_units.h).
+// stages (plan_units.h), and all of one lane.
 constexpr std::int64_t kMostGuesses = 64;
-constexpr std::int64_t kMostGuessUnits = kMostUnitStages / 2;
+constexpr std::int64_t kMostGuessUnits = 700'000;
 
 using Undecided = std::pair<std::size_t, PlanCandidate>;  // index of its entry
 
@@ -116,8 +117,8 @@ class Search {
     result_.lower_bound_ns = least == kNever ? 0 : least / num_batches();
   }
 
-  // By estimate, but first by guess those that are guessed: the first by estimate, and all of one
-  // lane. Returns how many are judged before others have a say: the best guess and all of one lane.
+  // By estimate, but first by guess those that are guessed. Returns how many are judged before
+  // others have a say: the best guess and all of one lane.
   std::size_t order_entries() {
     std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
       return std::pair(a.estimate_ns, a.number) < std::pair(b.estimate_ns, b.number);
@@ -185,26 +186,36 @@ class Search {
             scorer_.simulated_unit_stages() >= request_.patience * kMostUnitStages);
   }
 
-  // Those that differ from the best plan in the shape of one module or in where lanes went, as the
-  // order of entries has them: only what comes first under a budget hangs on it.
+  // Those that differ from the best plan in the shape of one module or in where lanes went, the
+  // nearest in lanes first, then as the order of entries has them: only what comes first under a
+  // budget hangs on it.
   [[nodiscard]] std::vector<std::size_t> near_best() const {
     constexpr std::size_t kMost = 4;
     const PlanShape& best = result_.best().config;
-    std::vector<std::size_t> result;
-    for (std::size_t index = 0; index < entries_.size() && result.size() < kMost; ++index) {
+    std::vector<std::pair<int, std::size_t>> similar;  // lanes that went, and index
+    for (std::size_t index = 0; index < entries_.size(); ++index) {
       const PlanShape& other = entries_[index].config;
       if (judged_[index] != 0 || other.replicas != best.replicas || other.layout != best.layout) {
         continue;
       }
       int shapes = 0;
       int degrees = 0;
+      int lanes = 0;
       for (std::size_t module = 0; module < best.modules.size(); ++module) {
         shapes += other.modules[module] == best.modules[module] ? 0 : 1;
         degrees += other.modules[module].degrees == best.modules[module].degrees ? 0 : 1;
+        lanes += std::abs(other.modules[module].stages - best.modules[module].stages);
       }
       if (shapes <= 1 || degrees == 0) {
-        result.push_back(index);
+        similar.emplace_back(lanes, index);
       }
+    }
+    const std::size_t count = std::min(kMost, similar.size());
+    std::partial_sort(
+        similar.begin(), similar.begin() + static_cast<std::ptrdiff_t>(count), similar.end());
+    std::vector<std::size_t> result;
+    for (std::size_t i = 0; i < count; ++i) {
+      result.push_back(similar[i].second);
     }
     return result;
   }
@@ -227,9 +238,9 @@ class Search {
     take(scorer_.score(entry.config, threshold(), rival()), entry);
   }
 
-  // What others are set aside by, once there is a threshold.
+  // What others are set aside by.
   [[nodiscard]] std::span<const int64_t> rival() const {
-    return last_of_first() == nullptr ? std::span<const int64_t>{} : result_.best().steps;
+    return result_.plans.empty() ? std::span<const int64_t>{} : result_.best().steps;
   }
 
   // Those that were set aside, the nearest to the best plan first: as far as the budget goes.
@@ -246,7 +257,7 @@ class Search {
         candidate.state = CandidateState::kStopped;
         candidate.mean_ns = bound / num_batches();
         result_.stopped.push_back(std::move(candidate));
-      } else if (spent()) {
+      } else if (spent() && last_of_first() != nullptr) {
         leave_entry(bound);
         set_aside_.push_back(std::move(undecided));
       } else {
@@ -339,12 +350,17 @@ class Search {
   std::vector<int64_t> left_ns_;  // bounds of what the budget left
 };
 
-// One part, whose best plan fits the further batches.
-PartResult search_part(const PlanSearchRequest& request, PlanScorer& scorer, unsigned features) {
+// One part, whose best plan fits the further batches if it beats `to_beat`, the best of other
+// parts.
+PartResult search_part(const PlanSearchRequest& request,
+                       PlanScorer& scorer,
+                       unsigned features,
+                       int64_t to_beat) {
   scorer.start_part();
   PartResult result = Search(request, scorer, features).run();
   // Every turn knows one more batch that breaks plans.
-  while (result.found.fits() && request.further.count() > 0) {
+  while (result.found.fits() && total_ns(result.found.best()) < to_beat &&
+         request.further.count() > 0) {
     PlanCandidate best = result.found.best();
     const FurtherMiss found = scorer.check_all(best);
     if (found.fits()) {
@@ -365,6 +381,9 @@ class Summary {
       : request_(request), scorers_(scorers) {}
 
   void add(PartResult part) {
+    if (part.found.fits()) {
+      best_ns_ = std::min(best_ns_, total_ns(part.found.best()));
+    }
     for (const auto list : {&PlanSearchResult::plans,
                             &PlanSearchResult::stopped,
                             &PlanSearchResult::set_aside,
@@ -379,6 +398,9 @@ class Summary {
     }
     left_ns_.insert(left_ns_.end(), part.left_ns.begin(), part.left_ns.end());
   }
+
+  // Of the first of the fastest plans.
+  [[nodiscard]] int64_t best_ns() const { return best_ns_; }
 
   PlanSearchResult finish() {
     const auto by_total = [](const PlanCandidate& a, const PlanCandidate& b) {
@@ -398,6 +420,7 @@ class Summary {
     std::stable_sort(result_.plans.begin(), result_.plans.end(), by_total);
     result_.plans.erase(std::unique(result_.plans.begin(), result_.plans.end(), same),
                         result_.plans.end());
+    stop_slow_set_aside();
     std::stable_sort(result_.stopped.begin(), result_.stopped.end(), by_mean);
     std::stable_sort(result_.set_aside.begin(), result_.set_aside.end(), by_nearness);
     for (const std::unique_ptr<PlanScorer>& scorer : scorers_) {
@@ -449,6 +472,24 @@ class Summary {
                ? 0
                : static_cast<double>(total_ns(result_.best())) / static_cast<double>(best_of_each) -
                      1;
+  }
+
+  // What was set aside in one part may be proven slower than what another found.
+  void stop_slow_set_aside() {
+    const auto least_ns = [&](const PlanCandidate& of) {  // that its plans may take
+      return scorers_.front()->may_recompute() ? of.bound_ns : std::max(of.bound_ns, of.mean_ns);
+    };
+    std::vector<PlanCandidate> set_aside = std::exchange(result_.set_aside, {});
+    for (PlanCandidate& candidate : set_aside) {
+      const int64_t least = least_ns(candidate);
+      if (least < threshold() / num_batches()) {
+        result_.set_aside.push_back(std::move(candidate));
+        continue;
+      }
+      candidate.state = CandidateState::kStopped;
+      candidate.mean_ns = least;
+      result_.stopped.push_back(std::move(candidate));
+    }
   }
 
   CutSummary& summary(BoundCause cause, int module) {
@@ -529,6 +570,7 @@ class Summary {
   const PlanSearchRequest& request_;
   const std::vector<std::unique_ptr<PlanScorer>>& scorers_;
   PlanSearchResult result_;
+  int64_t best_ns_ = kNever;
   std::vector<int64_t> left_ns_;  // bounds of what the budget left
 };
 
@@ -546,7 +588,7 @@ PlanSearchResult search_plans(const PlanSearchRequest& request) {
   for (const PlanSearchRequest& one : requests) {
     PlanScorer& scorer = *scorers.emplace_back(std::make_unique<PlanScorer>(one));
     for (const unsigned features : scorer.space().feature_sets()) {
-      summary.add(search_part(one, scorer, features));
+      summary.add(search_part(one, scorer, features, summary.best_ns()));
     }
   }
   return summary.finish();

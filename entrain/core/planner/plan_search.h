@@ -21,9 +21,9 @@ namespace entrain {
 
 // The budget of each part of a search without most_simulations: this many simulated steps, and
 // fewer if they take long, counted in units on stages (plan_units.h).
-inline constexpr int kMostSimulations = 64;
-inline constexpr int kLeastSimulations = 24;
-inline constexpr std::int64_t kMostUnitStages = 1'400'000;
+inline constexpr int kMostSimulations = 24;
+inline constexpr int kLeastSimulations = 8;
+inline constexpr std::int64_t kMostUnitStages = 700'000;
 
 // Steps of a search without most_simulations, if none takes long.
 inline int default_budget(int patience) {
