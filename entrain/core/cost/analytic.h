@@ -22,7 +22,9 @@ std::vector<std::string> device_model_names();
 
 // "cpu-2core" (float32: two AVX2 cores at 2.5 GHz), "a40", "a40-nvlink" and "h100" (bfloat16):
 // stated peaks from the vendors' data sheets; efficiencies, launch costs and latencies are round
-// assumptions. Nothing is measured. Throws  InvalidInput with the known names.
+// assumptions. Nothing is measured.
+//
+// Throws  InvalidInput with the known names.
 DeviceModel device_model(const std::string& name);
 
 struct AnalyticOptions {
