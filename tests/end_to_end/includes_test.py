@@ -22,7 +22,9 @@ QUOTED_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 SYSTEM_INCLUDE = re.compile(r"^\s*#\s*include\s*<([^>]+)>", re.MULTILINE)
 TORCH_HEADERS = ("torch/", "ATen/", "c10/")
 # Folders whose paths the pages may name; build/ and runs/ are made, not kept.
-KEPT_FOLDERS = ("entrain", "tests", "tools", "docs", "configs", "benchmarks", "cmake", ".ci")
+KEPT_FOLDERS = (
+    *("entrain", "tests", "tools", "docs", "configs", "benchmarks", "examples", "cmake", ".ci"),
+)
 
 Report = namedtuple("Report", "edges paths problems")
 

@@ -1,7 +1,7 @@
 """Draws the concept pages' pictures, docs/drawings/*.svg, from what the program answers.
 
 400 samples of a fixed formula (COSTS below) are planned, assigned and simulated; nothing is drawn by
-hand. The answers are integers and equal on every machine, so tests/documents/site_test.py draws them
+hand. The answers are integers and equal on every machine, so tests/end_to_end/site_test.py draws them
 again and compares every byte.
 
 Example:
@@ -137,11 +137,15 @@ def static_plan(answers):
             high = tall * split["count"] / whole
             y -= high
             colour = SPLITS[splits.index(tuple(split["devices"])) % len(SPLITS)]
-            parts.append(box(x, y, step - 8, round(high, 1), colour, f"{split['count']} of {whole}"))
+            parts.append(
+                box(x, y, step - 8, round(high, 1), colour, f"{split['count']} of {whole}")
+            )
         parts.append(text(x + step / 2 - 4, bottom + 18, str(size["batch"]), 12, "middle"))
     parts.append(text(16, bottom + 18, "samples a batch", 12, fill=GREY))
     colours = [SPLITS[i % len(SPLITS)] for i in range(len(splits))]
-    parts += legend(bottom + 46, [(f"encoder:LLM {n}", c) for n, c in zip(names, colours, strict=True)])
+    parts += legend(
+        bottom + 46, [(f"encoder:LLM {n}", c) for n, c in zip(names, colours, strict=True)]
+    )
     said = f"b_min {answers.stable['b_min']}; proven from {answers.stable['proven']} samples on"
     parts.append(text(WIDTH - 16, 26, said, 13, "end"))
     return page(bottom + 60, parts)
@@ -165,7 +169,10 @@ def slot_bars(answers, slots, top, tall, scale, parts):
             y += high
         middles.append(x + step / 2 - 5)
         parts.append(text(middles[-1], top + tall + 17, str(number), 12, "middle"))
-    parts += [text(16, top + tall - 8, "encoder", 13), text(16, top + tall + 17, "slot", 12, fill=GREY)]
+    parts += [
+        text(16, top + tall - 8, "encoder", 13),
+        text(16, top + tall + 17, "slot", 12, fill=GREY),
+    ]
     parts.append(text(16, top + tall + 42, "LLM", 13))
     return middles
 
@@ -191,7 +198,9 @@ def deferral(answers):
         bend = f"M{x0:.1f} {y0:.1f} C{x0:.1f} {y1:.1f} {x1:.1f} {y0:.1f} {x1:.1f} {y1:.1f}"
         parts.append(f'<path d="{bend}" fill="none" stroke="{DARK}" stroke-width="1.3"/>')
     height = top + tall + 24 + llm * scale + 34
-    said = f"{len(deferred)} of {BATCH} samples are deferred: an arrow from encoder slot to LLM slot"
+    said = (
+        f"{len(deferred)} of {BATCH} samples are deferred: an arrow from encoder slot to LLM slot"
+    )
     parts.append(text(16, height - 12, said, 12, fill=GREY))
     return page(round(height), parts)
 
@@ -199,14 +208,18 @@ def deferral(answers):
 def slot_shape(answers):
     """Work of every slot under two policies, on one scale."""
     cases = (("lpt-2d: even slots", answers.even[0]), ("entrain", answers.assignment[0]))
-    highest = [max(pair) for pair in zip(*(tallest(answers, slots) for _, slots in cases), strict=True)]
+    highest = [
+        max(pair) for pair in zip(*(tallest(answers, slots) for _, slots in cases), strict=True)
+    ]
     scale = 110 / max(highest)
     parts, top = [], 10
     for name, slots in cases:
         parts.append(text(16, top + 16, name, 14, weight="bold"))
         slot_bars(answers, slots, top + 24, highest[0] * scale, scale, parts)
         top += 24 + 24 + sum(highest) * scale + 22
-    parts.append(text(16, top + 4, "height: milliseconds of forward, the same scale", 12, fill=GREY))
+    parts.append(
+        text(16, top + 4, "height: milliseconds of forward, the same scale", 12, fill=GREY)
+    )
     return page(round(top + 16), parts)
 
 
@@ -258,14 +271,23 @@ def groups(answers, schedule="1f1b"):
     scale = (WIDTH - LEFT - RIGHT) / (row["step_s"] * 1e3)
     title = f"Encoder slot {slot} has {len(parted[slot])} groups, one for each LLM slot it feeds"
     parts = [text(16, 26, title, 14, weight="bold")]
-    names = {e["pid"]: e["args"]["name"].split(": ")[1] for e in events if e["name"] == "process_name"}
+    names = {
+        e["pid"]: e["args"]["name"].split(": ")[1] for e in events if e["name"] == "process_name"
+    }
     for lane, name in sorted(names.items()):
         y = 40 + lane * 40
         label = name.replace("vision", "encoder stage").replace("llm", "LLM stage")
-        parts += [text(16, y + 20, label), box(LEFT, y + 2, row["step_s"] * 1e3 * scale, 30, "#ffffff")]
+        parts += [
+            text(16, y + 20, label),
+            box(LEFT, y + 2, row["step_s"] * 1e3 * scale, 30, "#ffffff"),
+        ]
     for event in sorted(ran, key=lambda e: (e["pid"], e["ts"])):
         module = event["args"]["module"]
-        here = event["args"]["slot"] == slot if module == "vision" else event["args"]["slot"] in targets
+        here = (
+            event["args"]["slot"] == slot
+            if module == "vision"
+            else event["args"]["slot"] in targets
+        )
         fill = FILLS[module, event["name"]] if here else "#eaeef2"
         x, width = LEFT + event["ts"] / 1e3 * scale, event["dur"] / 1e3 * scale
         y = 40 + event["pid"] * 40
@@ -292,7 +314,9 @@ def certificate(answers):
     """Step times of policies, the bound under all of them, and what the gaps consist of."""
     longest = max(row["step_s"] for row in answers.cases)
     scale = (WIDTH - LEFT - 150) / longest
-    parts = [text(16, 26, "Step time, and the bound of any assignment in any order", 14, weight="bold")]
+    parts = [
+        text(16, 26, "Step time, and the bound of any assignment in any order", 14, weight="bold")
+    ]
     for number, row in enumerate(answers.cases):
         y = 44 + number * 30
         parts.append(text(16, y + 16, row["policy"]))
@@ -305,7 +329,9 @@ def certificate(answers):
             # Of the waits, the part that the bound includes is not gap.
             width = (row["step_s"] - bound) * scale * causes[cause] / total if total > 0 else 0
             if width > 0.05:
-                parts.append(box(x, y, width, 22, fill, f"{cause} {causes[cause]:.1%} of the bound"))
+                parts.append(
+                    box(x, y, width, 22, fill, f"{cause} {causes[cause]:.1%} of the bound")
+                )
                 x += width
         said = f"{row['step_s'] * 1e3:.0f} ms, gap {row['gap'] * 100:.1f} %"
         parts.append(text(LEFT + row["step_s"] * scale + 8, y + 16, said, 12))

@@ -48,9 +48,7 @@ def on_files(files, config):
         generated[f"results/{path.name}"] = content if path.suffix != ".md" else content.decode()
     for address, content in generated.items():
         files.append(
-            File.generated(
-                config, address, content=content, inclusion=InclusionLevel.INCLUDED
-            )
+            File.generated(config, address, content=content, inclusion=InclusionLevel.INCLUDED)
         )
     return files
 
@@ -70,8 +68,16 @@ def address_of(path):
     return ""
 
 
+def section_of_readme(match):
+    """The text below that heading of README.md, up to the next."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(rf"^## {re.escape(match[1])}\n.*?(?=^## )", text, re.MULTILINE | re.DOTALL)
+    return found[0].strip()
+
+
 def on_page_markdown(markdown, page, config, files):
     here = posixpath.dirname(page.file.src_uri)
+    markdown = re.sub(r"<!-- section of README.md: (.*) -->", section_of_readme, markdown)
 
     def linked(match):
         address = address_of(match[1])

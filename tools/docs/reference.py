@@ -1,7 +1,7 @@
 """Reference pages from the code: commands from `--help`, run-file keys from the configuration's
 reader and header, file formats and one page a package from the headers' comments.
 
-Read first: pages(). `mkdocs.yml` calls it through hooks.py; tests/documents/site_test.py checks the
+Read first: pages(). `mkdocs.yml` calls it through hooks.py; tests/end_to_end/site_test.py checks the
 keys against the program. Standard library only.
 """
 
@@ -254,7 +254,9 @@ def run_keys(root):
     reader = (root / f"{RUN_CONFIG}.cc").read_text(encoding="utf-8")
     required = set(re.findall(r'required<[^>]*>\("(\w+)"', reader))
     tables = {struct: table for struct, table in tables.items() if f"struct {struct} " in text}
-    for struct in sorted(tables, key=lambda name: (name != "RunConfig", text.find(f"struct {name}"))):
+    for struct in sorted(
+        tables, key=lambda name: (name != "RunConfig", text.find(f"struct {name}"))
+    ):
         given, head = fields(text, struct)
         section = section_of(head)
         own = dict(tables[struct])
@@ -368,7 +370,7 @@ def name_of(declaration):
 def header_section(root, path):
     text = path.read_text(encoding="utf-8")
     name = path.relative_to(root).as_posix()
-    lines = [f"## {path.name} {{ #{anchor_of(path.name)} }}", "", f"`#include \"{name}\"`", ""]
+    lines = [f"## {path.name} {{ #{anchor_of(path.name)} }}", "", f'`#include "{name}"`', ""]
     lines.append(paragraphs(head_comment(text)))
     for comment, declaration in chunks(text):
         if not declaration:
@@ -396,7 +398,9 @@ def api_pages(root):
     packages = {}
     for path in sorted((root / "entrain").rglob("*.h")):
         if is_public(path):
-            packages.setdefault(path.parent.relative_to(root / "entrain").as_posix(), []).append(path)
+            packages.setdefault(path.parent.relative_to(root / "entrain").as_posix(), []).append(
+                path
+            )
     pages = {}
     for package, paths in packages.items():
         head = f"# {package}\n\nHeaders of `entrain/{package}`, from their own comments."
@@ -423,7 +427,9 @@ def formats_page(root):
     for what, _, header, _ in FORMATS:
         text = (root / header).read_text(encoding="utf-8")
         lines += ["", f"## {what}", "", paragraphs(head_comment(text))]
-        keyed = [c for c, _ in chunks(text) if re.search(r"\b[Kk]eys?:|[Cc]olumns?:|Format", " ".join(c))]
+        keyed = [
+            c for c, _ in chunks(text) if re.search(r"\b[Kk]eys?:|[Cc]olumns?:|Format", " ".join(c))
+        ]
         for comment in keyed:
             lines += ["", paragraphs(comment)]
     return "\n".join([*lines, ""])
