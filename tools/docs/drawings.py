@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-from draw_step import FILLS, LANE, LEFT, RIGHT, WIDTH, box, panel, text  # noqa: E402
+from draw_step import FILLS, LANE, LEFT, RIGHT, WIDTH, box, panel, text
 
 NUM_SAMPLES = 400
 BATCH = 16

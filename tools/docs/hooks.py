@@ -13,7 +13,7 @@ from pathlib import Path
 from mkdocs.structure.files import File, InclusionLevel
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import reference  # noqa: E402
+import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRAIN = os.environ.get("ENTRAIN", str(ROOT / "build" / "release" / "entrain" / "cli" / "entrain"))

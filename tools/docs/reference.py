@@ -19,6 +19,8 @@ DEFAULTS = {
     "execution.recompute": '"plan"',
     "steps": "",
     "epochs": "",
+    "lora.alpha": "",
+    "lora.rank": "required",
 }
 
 # What a file is, its syntax, the header that reads it, and the page that explains it.
@@ -43,6 +45,17 @@ FORMATS = (
 
 CLAUSES = (
     "Shapes|Requires|Ensures|Returns|Gives|Throws|Cost|Source|Blocks|Thread safety|Units|Example"
+)
+
+KEYS_HEAD = (
+    f"From `{RUN_CONFIG}.h` and `{RUN_CONFIG}.cc`, which read them. `docs/training.md` explains how they "
+    "work together. `--set table.key=value` overrides any of them. Where no default is given, the key is "
+    "empty or decided as described."
+)
+FORMATS_HEAD = (
+    "Each file is read by one header, whose comment says what it holds. JSON documents have a `version`, "
+    "and unknown keys are refused by name everywhere. `docs/outputs.md` says which files a command may "
+    "replace."
 )
 
 Key = namedtuple("Key", "path default allowed meaning")
@@ -171,7 +184,9 @@ def checked_ranges(body, known):
 
 
 def range_of_rates(text, known):
-    return checked_ranges(re.search(r"^void check_rates.*?^}", text, re.M | re.S)[0], known)
+    return checked_ranges(
+        re.search(r"^void check_rates.*?^}", text, re.MULTILINE | re.DOTALL)[0], known
+    )
 
 
 def readers(root):
@@ -284,9 +299,7 @@ def keys_page(root):
     lines = [
         "# Keys of a run file",
         "",
-        f"From `{RUN_CONFIG}.h` and `{RUN_CONFIG}.cc`, which read them. `docs/training.md` explains "
-        "how they work together. `--set table.key=value` overrides any of them. Keys without a "
-        "default are required, empty, or decided as described.",
+        KEYS_HEAD,
     ]
     section = None
     for key in run_keys(root):
@@ -339,7 +352,9 @@ def paragraphs(lines):
 def chunks(text):
     """(comment lines, declaration) of everything that a header declares at namespace level."""
     body = text.partition("#pragma once")[2]
-    body = re.sub(r"^(#include|namespace|}  // namespace|using namespace).*$", "", body, flags=re.M)
+    body = re.sub(
+        r"^(#include|namespace|}  // namespace|using namespace).*$", "", body, flags=re.MULTILINE
+    )
     found = []
     current, depth = [], 0
     for line in [*body.splitlines(), ""]:
@@ -413,9 +428,7 @@ def formats_page(root):
     lines = [
         "# File formats",
         "",
-        "Each file is read by one header, whose comment says what it holds. JSON documents have a "
-        "`version`, and unknown keys are refused by name everywhere. `docs/outputs.md` says which "
-        "files a command may replace.",
+        FORMATS_HEAD,
         "",
         "| file | syntax | read by | page |",
         "|---|---|---|---|",
