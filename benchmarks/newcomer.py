@@ -64,7 +64,6 @@ def main():
     environment = os.environ | {
         "ENTRAIN_URL": str(ROOT),
         "CCACHE_DIR": str(folder / "compiler-cache"),
-        "HOME": str(folder),
     }
     environment.pop("PYTHONPATH", None)
     load = machine.OtherLoad()
@@ -80,14 +79,16 @@ def main():
         )
     if done.returncode != 0:
         sys.exit((folder / "log").read_text()[-4000:])
-    page = [
-        "# A newcomer's path, each command timed",
-        f"{machine.describe()}; {load.text()}.\nCommand: `python benchmarks/newcomer.py --folder FOLDER`. "
-        "The commands are those of `docs/tutorial.md`.",
-        table(words, times),
+    head = (
+        f"{machine.describe()}; {load.text()}.\n"
+        "Command: `python benchmarks/newcomer.py --folder FOLDER`. The commands are those of "
+        "`docs/tutorial.md`."
+    )
+    foot = (
         "`make demo` makes a new `.venv` with torch, builds the program with an empty compiler cache, draws "
-        "the charts, measures,\nplans, trains 600 steps and evaluates. Packages of the distribution were there.",
-    ]
+        "the charts, measures,\nplans, trains 600 steps and evaluates. Packages of the distribution were there."
+    )
+    page = ["# A newcomer's path, each command timed", head, table(words, times), foot]
     machine.give("\n\n".join(page) + "\n", options.output)
 
 
