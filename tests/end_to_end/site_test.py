@@ -171,7 +171,15 @@ class Pages(cli_fixture.CliTest):
     def test_the_reference_has_every_command_and_header(self):
         pages = self.reference.pages(self.root, self.entrain)
         commands = pages["reference/commands.md"]
-        for words in self.reference.command_names(self.entrain):
+        names = self.reference.command_names(self.entrain)
+        listed = {
+            line.split()[1] for line in "".join(blocks(self.read("README.md"), "text")).splitlines()
+        }
+        self.assertEqual({words[0] for words in names}, listed)
+        if self.has_engine():
+            inner = {words[1] for words in names if len(words) > 1}
+            self.assertEqual(inner, {"show", "verify", "export"})
+        for words in names:
             self.assertIn(f"## {' '.join(['entrain', *words])}\n", commands)
         self.assertRegex(commands, r"\| -b,--global-batch INT:1 to 1,000,000 REQUIRED \| samples")
         headers = sum(text.count("`#include ") for text in pages.values())

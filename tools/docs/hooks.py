@@ -17,6 +17,7 @@ import reference
 
 ROOT = Path(__file__).resolve().parents[2]
 ENTRAIN = os.environ.get("ENTRAIN", str(ROOT / "build" / "release" / "entrain" / "cli" / "entrain"))
+PATH = r"(?<!\[)`([^`\s]+)`(?!\])"
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -75,6 +76,12 @@ def section_of_readme(match):
     return found[0].strip()
 
 
+def spaced(part):
+    """An empty line before lists and tables, which pages for GitHub may leave out."""
+    begin = r"(?:[-*] |\d+\. |\|)"
+    return re.sub(rf"^((?!\s|{begin}).*\S.*)\n(?={begin})", r"\1\n\n", part, flags=re.MULTILINE)
+
+
 def on_page_markdown(markdown, page, config, files):
     here = posixpath.dirname(page.file.src_uri)
     markdown = re.sub(r"<!-- section of README.md: (.*) -->", section_of_readme, markdown)
@@ -89,6 +96,5 @@ def on_page_markdown(markdown, page, config, files):
 
     parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
     return "".join(
-        part if part.startswith("```") else re.sub(r"(?<!\[)`([^`\s]+)`(?!\])", linked, part)
-        for part in parts
+        part if part.startswith("```") else re.sub(PATH, linked, spaced(part)) for part in parts
     )

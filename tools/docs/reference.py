@@ -87,7 +87,11 @@ def help_of(entrain, *words):
 
 def subcommands(text):
     """Names below "Subcommands:" of a help page."""
-    return re.findall(r"^  ([a-z][a-z-]*) ", text.partition("Subcommands:")[2], re.MULTILINE)
+    return re.findall(
+        r"^  ([a-z][a-z-]*) ",
+        text.partition("Subcommands:\n")[2].partition("\n\n")[0],
+        re.MULTILINE,
+    )
 
 
 def command_names(entrain):
@@ -327,7 +331,7 @@ def paragraphs(lines):
     parts = []
     inside = ""  # what a line that is indented goes on with
     for line in lines:
-        clause = re.match(rf"({CLAUSES})\s+(\S.*)", line)
+        clause = re.match(rf"({CLAUSES}|[a-z]+ )\s+(\S.*)", line)
         item = re.match(r"(- |\d+\. )(.*)", line)
         if not line.strip():
             inside = ""
