@@ -23,6 +23,7 @@ from demo_fixture import DemoTest, blocks
 
 COMMANDS = ["tutorial.md", "how-to/*.md"]  # pages whose blocks are run
 STANDS_FOR = ("git clone ", "cd entrain", "make demo")
+OF_THE_ENGINE = ("profile", "train", "feed", "eval", "checkpoint")
 MAX_DRAWING = 60_000  # bytes
 MAX_LINE = 100  # characters of a code block's line, in pages whose blocks are run
 
@@ -223,6 +224,8 @@ class Pages(cli_fixture.CliTest):
             options = self.reference.options(self.reference.help_of(self.entrain, *words))
             names = {n for _, option, _ in options for n in re.findall(r"--?[a-z][a-z-]*", option)}
             known[words[0]] = known.get(words[0], set()) | names
+        # A program without the engine lists its commands and knows no options of theirs.
+        absent = set() if self.has_engine() else set(OF_THE_ENGINE)
         count = 0
         for page in [*self.pages, self.root / "README.md", self.root / "configs" / "README.md"]:
             text = page.read_text(encoding="utf-8").replace("\\\n", " ")
@@ -231,14 +234,14 @@ class Pages(cli_fixture.CliTest):
                     command = re.match(
                         r"(?:torchrun .* -m )?entrain ([a-z][a-z-]*)(?=\s)(.*)", line
                     )
-                    if not command:
+                    if not command or command[1] in absent:
                         continue
                     count += 1
                     given = re.findall(r"(?<=\s)--?[a-z][a-z-]*", command[2].partition(" #")[0])
                     with self.subTest(page=page.name, line=line):
                         self.assertIn(command[1], known)
                         self.assertEqual(set(given) - known[command[1]], set())
-        self.assertGreater(count, 80)
+        self.assertGreater(count, 50)
 
     def test_lines_of_blocks_are_short(self):
         for pattern in COMMANDS:
