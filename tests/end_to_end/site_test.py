@@ -105,11 +105,14 @@ def merged(base, more):
 
 
 class Pages(cli_fixture.CliTest):
+    @classmethod
+    def setUpClass(cls):
+        cls.reference = module_of(cls.root / "tools" / "docs" / "reference.py")
+
     def setUp(self):
         super().setUp()
         self.docs = self.root / "docs"
         self.pages = sorted(self.docs.rglob("*.md"))
-        self.reference = module_of(self.root / "tools" / "docs" / "reference.py")
         # What build/site has besides docs/.
         self.made = {"reference/commands.md", "reference/keys.md", "reference/formats.md"}
         self.made |= set(self.reference.api_pages(self.root))

@@ -5,6 +5,7 @@ Read first: pages(). `mkdocs.yml` calls it through hooks.py; tests/end_to_end/si
 keys against the program. Standard library only.
 """
 
+import functools
 import html
 import re
 import subprocess
@@ -79,6 +80,7 @@ def is_public(path):
 # ----------------------------------------------------------------------------------- commands
 
 
+@functools.cache  # those of the engine load torch
 def help_of(entrain, *words):
     return subprocess.run(
         [entrain, *words, "--help"], check=True, capture_output=True, text=True
