@@ -1,8 +1,8 @@
 """The pages of docs/ hold: commands run, links and keys are there, drawings are the program's.
 
-Every `sh` block of the tutorial and the how-tos is run in the folder of `demo_fixture.py`, except for
-`git clone`, `cd` and `make`, which that folder stands for. `console` blocks need more than one host has:
-their words are checked. mkdocs is not needed.
+Every `sh` block is run in the folder of `demo_fixture.py`, the tutorial's first, except for `git clone`, `cd`
+and `make`, which that folder stands for. `console` blocks need more than one host has, unmarked ones are
+forms with names to fill in: their options are checked. mkdocs is not needed.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ from pathlib import Path
 import cli_fixture
 from demo_fixture import DemoTest, blocks
 
-COMMANDS = ["tutorial.md", "how-to/*.md"]  # pages whose blocks are run
+COMMANDS = ["tutorial.md", "how-to/*.md", "*.md"]  # pages whose blocks are run, in this order
 STANDS_FOR = ("git clone ", "cd entrain", "make demo")
 OF_THE_ENGINE = ("profile", "train", "feed", "eval", "checkpoint")
 MAX_DRAWING = 60_000  # bytes
@@ -313,11 +313,13 @@ class Commands(DemoTest):
                         f"{page.name}: {time.monotonic() - began:.1f} s: {script.splitlines()[0]}"
                     )
 
-    def test_every_block_of_the_tutorial_and_the_how_tos_runs(self):
+    def test_every_block_of_commands_runs(self):
         self.make_folder()
-        for pattern in COMMANDS:
-            for page in sorted((self.root / "docs").glob(pattern)):
-                self.run_page(page)
+        programs = [self.folder / "build/release/entrain/cli", self.folder / ".venv/bin"]
+        self.environment["PATH"] = ":".join(map(str, [*programs, os.environ["PATH"]]))
+        pages = [p for pattern in COMMANDS for p in sorted((self.root / "docs").glob(pattern))]
+        for page in dict.fromkeys(pages):
+            self.run_page(page)
         answers = json.loads((self.folder / "data/own/mine.json").read_text())
         self.assertEqual(sum(map(len, answers["replicas"][0]["modules"]["llm"])), 32)
         for page in ("data/mine/report.html", "data/mine/cases.html"):
