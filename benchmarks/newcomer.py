@@ -66,7 +66,7 @@ def main():
         "CCACHE_DIR": str(folder / "compiler-cache"),
     }
     environment.pop("PYTHONPATH", None)
-    load = machine.OtherLoad()
+    where, load = machine.describe(), machine.OtherLoad()
     times = folder / "times"
     with (folder / "log").open("w") as log:
         done = subprocess.run(
@@ -80,7 +80,7 @@ def main():
     if done.returncode != 0:
         sys.exit((folder / "log").read_text()[-4000:])
     head = (
-        f"{machine.describe()}; {load.text()}.\n"
+        f"{where}; {load.text()}.\n"
         "Command: `python benchmarks/newcomer.py --folder FOLDER`. The commands are those of "
         "`docs/tutorial.md`."
     )
