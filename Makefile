@@ -7,13 +7,14 @@ ENGINE_READY := .venv/.entrain-engine-ready
 ENTRAIN := build/release/entrain/cli/entrain
 
 CHECK_READY := .venv/.entrain-check-ready
+DOCS_READY := .venv/.entrain-docs-ready
 FUZZ_READY := .venv/.entrain-fuzz-ready
 PARITY_READY := .venv-parity/.entrain-parity-ready
 # Seconds for every fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup build demo evaluate test long-test core-test record compare-record record-programs parity trainers check fuzz gpu-check \
-  format bench clean
+.PHONY: help setup build demo evaluate test long-test core-test record compare-record record-programs parity trainers \
+  check docs fuzz gpu-check format bench clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -84,6 +85,13 @@ $(CHECK_READY): tools/setup.sh tools/requirements.txt
 
 check: $(ENGINE_READY) $(CHECK_READY) ## what CI runs beside `make test`: format, lint, locks, sanitizers, the long tests
 	@tools/check.sh
+
+$(DOCS_READY): tools/setup.sh tools/requirements-docs.txt
+	@tools/setup.sh --docs
+
+docs: $(ENGINE_READY) $(DOCS_READY) ## the documentation as a site in build/site, with a reference made from the code; warnings are errors
+	@JOBS=$(JOBS) tools/build.sh release entrain
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --clean
 
 $(FUZZ_READY): tools/setup.sh tools/requirements.txt
 	@tools/setup.sh --fuzz

@@ -24,6 +24,9 @@ if git grep -nE 'std::(mutex|lock_guard|unique_lock|scoped_lock)' -- \
   exit 1
 fi
 
+echo "check: the site builds without a warning"
+make --no-print-directory docs JOBS="$jobs"
+
 # Not optimised: types are compared, and nothing of it runs.
 echo "check: one definition of every type in the whole program, engine and commands without warnings"
 cmake --preset lto >/dev/null

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Makes a fresh Debian 12 ready to build Entrain (written to work on Ubuntu 24.04 too; untested there).
 #
-# Usage: tools/setup.sh [--core | --fuzz | --check | --parity]
+# Usage: tools/setup.sh [--core | --fuzz | --check | --docs | --parity]
 #   --core   only what the torch-free core needs: no torch in .venv
 #   --fuzz   the same, and clang with its sanitizers and fuzzer
 #   --check  the same as --fuzz
+#   --docs   the same as --core, and mkdocs with its theme in .venv
 #   --parity the same, and transformers and other trainers with a torch of their own in .venv-parity
 #
 # As root, missing distribution packages are installed; otherwise the exact command is printed and the
@@ -71,6 +72,10 @@ PY
 fi
 if [[ ${1:-} == --check || ${1:-} == --fuzz ]]; then
   touch ".venv/.entrain-${1#--}-ready"
+fi
+if [[ ${1:-} == --docs ]]; then
+  "${pip[@]}" -r tools/requirements-docs.txt
+  touch .venv/.entrain-docs-ready
 fi
 if [[ ${1:-} == --parity ]]; then
   [[ -x .venv-parity/bin/python ]] || "$python" -m venv .venv-parity

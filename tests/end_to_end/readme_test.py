@@ -1,28 +1,18 @@
 """Every command of README.md runs as it stands, in the order in which a newcomer meets them.
 
-A copy of the project's folder, with links to its files, gets what `make demo` leaves, made by the demo's
-own script on fewer charts and steps. There every fenced block marked `sh` is run, `make` lines apart:
-of these the targets must exist.
+In the folder of `demo_fixture.py` every fenced block marked `sh` is run, `make` lines apart: of these the
+targets must exist.
 """
 
-import os
 import re
-import subprocess
 import sys
-from pathlib import Path
 from xml.etree import ElementTree
 
 import cli_fixture
+from demo_fixture import DemoTest, blocks
 
-LINKS = ("configs", "tools", "examples", "docs", "Makefile")
-CHARTS = ("--train", "600", "--validation", "40", "--seed", "1")
 MAX_LINE = 120  # characters of README's text; tables may be wider
 MAX_PICTURE = 150_000  # bytes
-
-
-def blocks(text, kind):
-    """Contents of the fenced blocks of that kind."""
-    return re.findall(rf"^```{kind}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
 def commands(block):
@@ -31,43 +21,10 @@ def commands(block):
     return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
-class Readme(cli_fixture.CliTest):
+class Readme(DemoTest):
     def setUp(self):
         super().setUp()
         self.text = (self.root / "README.md").read_text()
-
-    def make_folder(self):
-        """The files of a clone after `make demo`."""
-        python = self.root / ".venv" / "bin" / "python"
-        if not python.exists() or not self.has_engine():
-            self.skipTest("no engine in this build")
-        for name in LINKS:
-            (self.folder / name).symlink_to(self.root / name)
-        (self.folder / ".venv").symlink_to(self.root / ".venv")
-        build = Path(self.entrain).parents[2]
-        (self.folder / "build").mkdir()
-        (self.folder / "build" / "release").symlink_to(build)
-        data = self.folder / "data" / "demo"
-        data.mkdir(parents=True)
-        script = self.root / "tools" / "demo" / "make_charts.py"
-        subprocess.run([python, script, "--output", data, *CHARTS], check=True)
-        (data / ".complete").touch()
-        self.environment = dict(os.environ, PYTHONPATH=str(build / "python"))
-        self.run_shell("tools/demo/run.sh --set steps=20")
-
-    def run_shell(self, command):
-        result = subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", command],
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        output = f"{command}\n{result.stdout[-3000:]}{result.stderr[-3000:]}"
-        self.assertEqual(result.returncode, 0, output)
-        return result.stdout
 
     def test_every_command_runs_as_it_stands(self):
         self.make_folder()

@@ -49,8 +49,8 @@ enum class Activation : std::uint8_t {
 // Low-rank adapters (LoRA): y = x Wᵀ + (alpha / rank) · (x Aᵀ) Bᵀ with A [rank, in], B [out, rank].
 // What is trained beside them: training.h. Source: arXiv 2106.09685.
 struct LoraSpec {
-  int rank = 0;  // 0: no adapters
-  double alpha = 0.0;
+  int rank = 0;                      // 0: no adapters
+  double alpha = 0.0;                // of the scale alpha / rank; read as the rank where absent
   std::vector<std::string> targets;  // patterns: matrices that have an adapter
   std::vector<std::string> train;    // patterns and module names: parameters trained themselves
   [[nodiscard]] double scale() const { return alpha / rank; }

@@ -58,10 +58,10 @@ struct PlanConfig {                   // [plan]
   std::map<std::string, int> stages;  // [plan.stages] lanes per module, each >= 1; 1 where absent
   // [plan.tensor_parallel] ranks that share each lane of a module, >= 1; 1 where absent
   std::map<std::string, int> tensor_parallel;
-  bool single_lane = false;  // all stages on one lane
-  std::string policy = "entrain";
-  std::string schedule = "1f1b";  // any of schedule_names()
-  std::string profile;            // profile JSON; empty: analytic "cpu-2core"
+  bool single_lane = false;        // all stages on one lane
+  std::string policy = "entrain";  // any of policy_names()
+  std::string schedule = "1f1b";   // any of schedule_names()
+  std::string profile;             // profile JSON; empty: analytic "cpu-2core"
   // Index or manifest of the samples that the plan was made for; empty: data.train. The run watches
   // whether its work drifts from them (drift_watch.h).
   std::string index;
@@ -77,11 +77,11 @@ struct PlanConfig {                   // [plan]
 };
 
 // Overrides for a part of the model, in the units of [optimizer].
-struct PartOptimizer {  // [optimizer.modules.NAME]
-  std::optional<double> learning_rate;
-  std::optional<double> final_fraction;
-  std::optional<int> warmup_steps;
-  std::optional<double> weight_decay;
+struct PartOptimizer {                   // [optimizer.modules.NAME]
+  std::optional<double> learning_rate;   // peak, > 0; default of each: the key of [optimizer]
+  std::optional<double> final_fraction;  // of the peak, in [0, 1]
+  std::optional<int> warmup_steps;       // updates, >= 0
+  std::optional<double> weight_decay;    // on matrices only, >= 0
 };
 
 struct OptimizerConfig {        // [optimizer]
@@ -154,7 +154,9 @@ struct ExecutionConfig {  // [execution]
   // How tensors on GPUs are sent between ranks that are processes: "host", through the host, which
   // always works; "nccl", between GPUs, which requires one GPU per rank.
   std::string device_messages = "host";
-  Precision precision = Precision::kFp32;
+  Precision precision = Precision::kFp32;  // "fp32", "bf16"
+  // Layers of a stage that keep only their input: "plan" as in the plan; "none"; "full"; n for one
+  // of every n, the stage's first ones; "fit" as few as keep the plan's memory limits.
   RecomputePolicy recompute;
   bool paced = false;  // wait for predicted times instead of computing
   // Under Plan::shard_optimizer: send gradients to the ranks that sum them as soon as the last
@@ -219,9 +221,9 @@ struct RunConfig {
   std::string output;  // run folder, not empty
   // Exactly one of the two is given. With `epochs`, prepare_run() sets `steps` once the data is
   // read.
-  std::int64_t steps = 0;   // >= 1
-  std::int64_t epochs = 0;  // passes over the training samples, >= 1; 0: `steps` is given
-  std::uint64_t seed = 0;
+  std::int64_t steps = 0;           // >= 1
+  std::int64_t epochs = 0;          // passes over the training samples, >= 1; 0: `steps` is given
+  std::uint64_t seed = 0;           // of batches, initial weights and policies that draw
   std::string model_file;           // `model = "model.toml"`, or a Hugging Face folder
   std::string model_dtype;          // of the folder that is written: "float32", "bfloat16" or
                                     // "float16"; empty: that of each tensor of the model's folder
