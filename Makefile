@@ -13,7 +13,7 @@ PARITY_READY := .venv-parity/.entrain-parity-ready
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup build demo test long-test core-test record compare-record record-programs parity trainers check fuzz gpu-check \
-  format bench clean
+  format bench results-index clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -96,6 +96,9 @@ format: $(CORE_READY) ## rewrite sources in the house format
 
 bench: build ## micro benchmarks and the scenarios of benchmarks/
 	@for program in build/release/benchmarks/*_benchmark; do $$program; done
+
+results-index: ## write benchmarks/results/README.md anew from the pages' claims
+	@python3 tools/results_index.py
 
 clean: ## remove build trees (not .venv)
 	@rm -rf build
