@@ -14,7 +14,7 @@ PARITY_READY := .venv-parity/.entrain-parity-ready
 FUZZ_SECONDS ?= 60
 
 .PHONY: help setup build demo evaluate test long-test core-test record compare-record record-programs parity trainers \
-  check docs fuzz gpu-check format bench clean
+  check docs fuzz gpu-check format bench results-index clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -111,6 +111,9 @@ format: $(CORE_READY) ## rewrite sources in the house format
 
 bench: build ## micro benchmarks and the scenarios of benchmarks/
 	@for program in build/release/benchmarks/*_benchmark; do $$program; done
+
+results-index: ## write benchmarks/results/README.md anew from the pages' claims
+	@python3 tools/results_index.py
 
 clean: ## remove build trees (not .venv)
 	@rm -rf build
