@@ -23,13 +23,14 @@ std::vector<std::string> policy_names();
 //           machine; its stats hold only assign_ms (simulate_step() fills the others).
 // entrain   never slower under plan.schedule than `sequential`, `lpt-2d` and, with more than
 //           kFewEvaluations, `dflop`, if their result keeps limits.bytes_of(lane), nor than itself
-//           with fewer evaluations above 0; its own result keeps the limits. (With limits.evaluations = 0 candidates are compared by a
-//           few constructions alone.) limits.evaluations bounds the simulated replicas, except two
-//           dozen constructions per replica, comparisons, and what kFewEvaluations allow. It is a
-//           heuristic: stats.gap is its distance from the bound. It finds an assignment within
-//           memory with any number of evaluations above 0 if it does with kFewEvaluations, or if
-//           `sequential`, `lpt-2d` or one sample a slot in drawn order keep the limits (all parts
-//           of EntrainOptions allowed, objective kStepTime).
+//           with fewer evaluations above 0; its own result keeps the limits. (With
+//           limits.evaluations = 0 candidates are compared by a few constructions alone.)
+//           limits.evaluations bounds the simulated replicas, except two dozen constructions per
+//           replica, comparisons, and what kFewEvaluations allow. It is a heuristic: stats.gap is
+//           its distance from the bound. It finds an assignment within memory with any number of
+//           evaluations above 0 if it does with kFewEvaluations, or if `sequential`, `lpt-2d` or
+//           one sample a slot in drawn order keep the limits (all parts of EntrainOptions allowed,
+//           objective kStepTime).
 // Throws    InvalidInput for an unknown policy (with a suggestion), fewer samples than replicas,
 //           costs of other modules than the plan's. OverLimits, for `entrain`, when no assignment
 //           that it tried keeps the plan's memory limits, naming lane, slot and bytes of the one
