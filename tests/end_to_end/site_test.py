@@ -212,7 +212,7 @@ class Pages(cli_fixture.CliTest):
         self.assertEqual({words[0] for words in names}, listed)
         if self.has_engine():
             inner = {words[1] for words in names if len(words) > 1}
-            self.assertEqual(inner, {"show", "verify", "export"})
+            self.assertEqual(inner, {"show", "verify", "export", "paper"})
         for words in names:
             self.assertIn(f"## {' '.join(['entrain', *words])}\n", commands)
         self.assertRegex(commands, r"\| -b,--global-batch INT:1 to 1,000,000 REQUIRED \| samples")

@@ -112,8 +112,7 @@ at::Tensor rotate(const at::Tensor& heads, const RotaryTable& table);
 // Shapes   query: [T, H, D]; key, value: [T, G, D] with G dividing H (grouped queries);
 //          lengths sum to T; result: [T, H·D].
 // Cost     on a GPU one kernel for all segments, if D is a multiple of 8 up to 256; elsewhere one
-// per
-//          segment (split once, since narrow() per segment makes backward quadratic in their
+//          per segment (split once, since narrow() per segment makes backward quadratic in their
 //          number).
 at::Tensor segment_attention(const at::Tensor& query,
                              const at::Tensor& key,
