@@ -1,25 +1,20 @@
 // entrain study: the paper's claims put to the test.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/files.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/study/paper_page.h"
-#include "entrain/core/study/paper_study.h"
+#include "entrain/core/study/paper_folder.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 
 namespace entrain::cli {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct StudyFlags {
   PaperStudy study;
@@ -31,44 +26,10 @@ struct StudyFlags {
   bool json = false;
 };
 
-// What the cells depend on, kept beside them: a folder goes on with the same only.
-Json inputs_of(const StudyFlags& options) {
-  return {{"study", "paper"},
-          {"quick", options.study.quick},
-          {"manifests", options.manifests},
-          {"models", options.models},
-          {"cluster", options.cluster}};
-}
-
-void open_folder(const StudyFlags& options) {
-  const fs::path folder = options.output;
-  const fs::path note = folder / "study.json";
-  const Json inputs = inputs_of(options);
-  if (fs::exists(note)) {
-    const Json known = read_json_file(note);
-    if (known.value("inputs", Json()) != inputs) {
-      throw InvalidInput(concat("--output: '",
-                                options.output,
-                                "' holds a study of other inputs (",
-                                known.value("inputs", Json()).dump(),
-                                "); name another folder"));
-    }
-    return;
-  }
-  if (fs::exists(folder) && !(fs::is_directory(folder) && fs::is_empty(folder))) {
-    throw InvalidInput(concat("--output: '",
-                              options.output,
-                              "' is neither a study's folder nor empty; name another one"));
-  }
-  fs::create_directories(folder / "cells");
-  write_file(note, Json{{"inputs", inputs}}.dump(1) + "\n");
-}
-
 int run(StudyFlags options) {
   options.study.manifests = options.manifests;
   options.study.models = options.models;
   options.study.cluster = options.cluster;
-  options.study.made_up = fs::path(options.output) / "manifests";
   const std::vector<PaperCell> cells = paper_cells(options.study);
   double minutes = 0;
   for (const PaperCell& cell : cells) {
@@ -88,29 +49,11 @@ int run(StudyFlags options) {
   if (options.output.empty()) {
     throw InvalidInput("--output: the folder to write is needed");
   }
-  open_folder(options);
-  fs::create_directories(options.study.made_up);
-  for (const std::string& name : made_up_names()) {
-    write_made_up(name, options.study.made_up / (name + ".csv"));
-  }
   std::cerr << "study: " << size << "; a stopped one goes on where it was\n";
-  std::vector<Json> results;
   Progress progress("studying", std::ssize(cells));
-  for (const PaperCell& cell : cells) {
-    const fs::path path = fs::path(options.output) / "cells" / (cell.name + ".json");
-    if (fs::exists(path)) {
-      results.push_back(read_json_file(path));
-    } else {
-      results.push_back(cell.run());
-      write_file(path, results.back().dump(1) + "\n");
-    }
-    progress.advance();
-  }
+  const PaperPage page =
+      run_paper_study(options.study, options.output, [&progress] { progress.advance(); });
   progress.finish();
-  const PaperPage page = paper_page(results, options.study.quick);
-  for (const auto& [name, content] : page.files) {
-    write_file(fs::path(options.output) / name, content);
-  }
   if (options.json) {
     print_json(page.verdicts);
   } else {

@@ -1,9 +1,12 @@
 // What a study of the paper says: its tables as CSV, its figures as SVG, and a page of verdicts.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/json.h"
 

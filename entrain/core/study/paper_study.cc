@@ -13,7 +13,6 @@
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/files.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/lane_shares.h"
@@ -22,6 +21,7 @@
 #include "entrain/core/planner/stable_batch.h"
 #include "entrain/core/step/step.h"
 #include "entrain/core/study/cases.h"
+#include "entrain/core/study/made_up.h"
 #include "entrain/core/study/one_sample.h"
 #include "entrain/core/study/study.h"
 #include "entrain/core/study/study_work.h"
@@ -41,8 +41,6 @@ constexpr int kGlobalBatch = 512;
 constexpr int kDraws = 59;  // of plans from one sample
 constexpr int kPlanBatches = 3;
 constexpr int kTheoremDraws = 1000;
-constexpr int kMadeUpSamples = 8000;
-constexpr int kMergedPixels = 28;  // a side of what one LLM token of an image shows
 
 using Names = std::vector<std::string>;
 
@@ -59,26 +57,9 @@ struct Setting {
   }
 };
 
-struct MadeUp {
-  const char* name;
-  double text_median;
-  double text_spread;  // of the logarithm
-  double image_median;
-  double image_spread;
-};
-// Chosen before the first run, for figure 3's ranges: images that differ much, and little.
-constexpr std::array<MadeUp, 2> kMadeUp = {
-    {{"made-up-charts", 180, 0.8, 1400, 1.0}, {"made-up-chats", 300, 0.7, 500, 0.6}}};
-
-const MadeUp* made_up_of(const std::string& name) {
-  const auto* found = std::find_if(
-      kMadeUp.begin(), kMadeUp.end(), [&](const MadeUp& one) { return name == one.name; });
-  return found == kMadeUp.end() ? nullptr : found;
-}
-
 Study open(const PaperStudy& study, const Setting& setting, int global_batch) {
   StudyInputs inputs;
-  const bool made_up = made_up_of(setting.data) != nullptr;
+  const bool made_up = is_made_up(setting.data);
   inputs.index = ((made_up ? study.made_up : study.manifests) / (setting.data + ".csv")).string();
   inputs.model =
       (study.models /
@@ -322,7 +303,7 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
           {"data", setting.data},
           {"model", setting.model},
           {"variant", setting.variant},
-          {"made_up", made_up_of(setting.data) != nullptr},
+          {"made_up", is_made_up(setting.data)},
           {"samples", study.ids.size()},
           {"modules", study.module_names()},
           {"stages",
@@ -495,51 +476,10 @@ Matrix matrix_of(const PaperStudy& study) {
 
 }  // namespace
 
-std::vector<std::string> made_up_names() {
-  std::vector<std::string> names;
-  for (const MadeUp& one : kMadeUp) {
-    names.emplace_back(one.name);
-  }
-  return names;
-}
-
-void write_made_up(const std::string& name, const fs::path& path) {
-  const MadeUp* sizes = made_up_of(name);
-  ENTRAIN_INVARIANT(sizes != nullptr, "no made-up data set " + name);
-  Rng rng(2026, static_cast<std::uint64_t>(sizes - kMadeUp.data()));
-  const auto drawn = [&rng](double median, double spread, double low, double high) {
-    return std::clamp(std::round(median * std::exp(spread * rng.normal())), low, high);
-  };
-  std::string text =
-      "sample_id,n_images,image_sizes,audio_seconds,video_seconds,video_frames,video_size,"
-      "prompt_chars,response_chars,text_chars,prompt_tokens_estimate,response_tokens_estimate,"
-      "text_tokens_estimate\n";
-  for (int i = 0; i < kMadeUpSamples; ++i) {
-    const double tokens = drawn(sizes->image_median, sizes->image_spread, 32, 16384);
-    const double aspect = std::exp(0.4 * rng.normal());
-    const auto columns = std::max(1LL, std::llround(std::sqrt(tokens * aspect)));
-    const auto rows = std::max(1LL, std::llround(tokens / static_cast<double>(columns)));
-    const auto words = std::llround(drawn(sizes->text_median, sizes->text_spread, 32, 1024));
-    const auto answer = std::max(1LL, words / 4);
-    text += fmt::format("{}-{},1,{}x{},,,,,{},{},{},{},{},{}\n",
-                        name,
-                        i,
-                        columns * kMergedPixels,
-                        rows * kMergedPixels,
-                        4 * (words - answer),
-                        4 * answer,
-                        4 * words,
-                        words - answer,
-                        answer,
-                        words);
-  }
-  write_file(path, text);
-}
-
 std::vector<PaperCell> paper_cells(const PaperStudy& study) {
   const Matrix matrix = matrix_of(study);
   for (const Setting& setting : matrix.settings) {
-    if (made_up_of(setting.data) == nullptr &&
+    if (!is_made_up(setting.data) &&
         !fs::is_regular_file(study.manifests / (setting.data + ".csv"))) {
       throw InvalidInput(
           fmt::format("no manifest '{}' in '{}'", setting.data + ".csv", study.manifests.string()));

@@ -23,14 +23,6 @@ struct PaperStudy {
   int threads = 1;                // figures do not depend on it
 };
 
-// The two made-up data sets: sizes drawn to the ranges of the paper's figure 3.
-std::vector<std::string> made_up_names();
-
-// Writes the manifest of a made-up data set: 8,000 samples of one image (32 to 16,384 LLM tokens)
-// and a text (32 to 1,024 tokens), log-normal and independent.
-// Throws  SystemFailure.
-void write_made_up(const std::string& name, const std::filesystem::path& path);
-
 // A part of the study that is run and kept as one.
 struct PaperCell {
   std::string name;    // of its file: [a-z0-9.-]

@@ -12,6 +12,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/dataset/index.h"
+#include "entrain/core/study/made_up.h"
 
 namespace entrain {
 namespace {
