@@ -133,6 +133,19 @@ TEST(PaperVerdicts, BatchesAndTheorem) {
   EXPECT_EQ(verdict({result}, "One sample").answer, Answer::kNo);
 }
 
+TEST(PaperVerdicts, SamplesWithoutEncoderWorkHaveNoRatio) {
+  Json result = setting("a", {});
+  EXPECT_EQ(verdict({result}, "chaotic").answer, Answer::kYes);
+  result["ratios"]["sizes"][0]["p5"] = 0.0;
+  EXPECT_EQ(verdict({result}, "chaotic").answer, Answer::kYes);
+  EXPECT_NE(
+      verdict({result}, "chaotic").finding.find("none for one sample (without bound in 1 of 1"),
+      std::string::npos)
+      << verdict({result}, "chaotic").finding;
+  result["ratios"]["sizes"][4]["p95"] = 1.6;
+  EXPECT_EQ(verdict({result}, "chaotic").answer, Answer::kNo);
+}
+
 TEST(PaperVerdicts, ASplitThatCostsMuchIsNotBest) {
   Json result = setting("a", {});
   EXPECT_EQ(verdict({result}, "wrong split").answer, Answer::kYes);
