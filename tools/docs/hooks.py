@@ -28,7 +28,7 @@ def title_of(markdown):
 def on_config(config):
     """Fills the two parts of the navigation whose pages are not in docs/."""
     packages = [{name_of(page): page} for page in reference.api_pages(ROOT)]
-    results = [f"results/{path.name}" for path in sorted(RESULTS.glob("*.md"))]
+    results = [f"results/{path.relative_to(RESULTS)}" for path in sorted(RESULTS.rglob("*.md"))]
     for section in config.nav:
         if "Reference" in section:
             section["Reference"].append({"Headers by package": packages})
@@ -44,9 +44,10 @@ def name_of(page):
 def on_files(files, config):
     generated = dict(reference.pages(ROOT, ENTRAIN))
     generated["architecture.md"] = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
-    for path in sorted(RESULTS.glob("*")):
+    for path in sorted(RESULTS.rglob("*.*")):
         content = path.read_bytes()
-        generated[f"results/{path.name}"] = content if path.suffix != ".md" else content.decode()
+        name = f"results/{path.relative_to(RESULTS)}"
+        generated[name] = content if path.suffix != ".md" else content.decode()
     for address, content in generated.items():
         files.append(
             File.generated(config, address, content=content, inclusion=InclusionLevel.INCLUDED)
