@@ -22,8 +22,8 @@ using Cells = std::vector<std::string>;
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
-const char* word(Answer answer) {
-  return answer == Answer::kYes ? "yes" : answer == Answer::kPartly ? "partly" : "no";
+const char* word(PaperAnswer answer) {
+  return answer == PaperAnswer::kYes ? "yes" : answer == PaperAnswer::kPartly ? "partly" : "no";
 }
 
 // One table of the study.
@@ -352,7 +352,7 @@ std::string scale_table(const Results& results) {
   return text;
 }
 
-std::string page_of(const Results& results, const std::vector<Verdict>& verdicts, bool quick) {
+std::string page_of(const Results& results, const std::vector<PaperVerdict>& verdicts, bool quick) {
   std::string page = "# The Entrain paper's claims, put to the test\n\n";
   page += fmt::format("**{}** {}\n\n",
                       verdicts.front().claim,
@@ -367,7 +367,7 @@ std::string page_of(const Results& results, const std::vector<Verdict>& verdicts
       "docs/study.md.\n\n",
       quick ? 3 : 10);
   page += "| claim | where | holds | found |\n|---|---|---|---|\n";
-  for (const Verdict& verdict : verdicts) {
+  for (const PaperVerdict& verdict : verdicts) {
     page += fmt::format("| {} | {} | {} | {} |\n",
                         verdict.claim,
                         verdict.source,
@@ -394,10 +394,10 @@ std::string page_of(const Results& results, const std::vector<Verdict>& verdicts
 }  // namespace
 
 PaperPage paper_page(const std::vector<Json>& results, bool quick) {
-  const std::vector<Verdict> verdicts = paper_verdicts(results);
+  const std::vector<PaperVerdict> verdicts = paper_verdicts(results);
   PaperPage page;
   page.verdicts = Json::array();
-  for (const Verdict& verdict : verdicts) {
+  for (const PaperVerdict& verdict : verdicts) {
     page.verdicts.push_back({{"claim", verdict.claim},
                              {"source", verdict.source},
                              {"holds", word(verdict.answer)},

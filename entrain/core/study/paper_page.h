@@ -12,12 +12,12 @@
 
 namespace entrain {
 
-enum class Answer : std::uint8_t { kYes, kPartly, kNo };
+enum class PaperAnswer : std::uint8_t { kYes, kPartly, kNo };
 
-struct Verdict {
+struct PaperVerdict {
   std::string claim;   // of the paper, or of ours, in one sentence
   std::string source;  // table or figure of the paper; "ours"
-  Answer answer = Answer::kNo;
+  PaperAnswer answer = PaperAnswer::kNo;
   std::string finding;  // in one or two sentences, with the figures
 };
 
@@ -33,6 +33,6 @@ struct PaperPage {
 PaperPage paper_page(const std::vector<Json>& results, bool quick);
 
 // Each claim by the results, in the order of the page.
-std::vector<Verdict> paper_verdicts(const std::vector<Json>& results);
+std::vector<PaperVerdict> paper_verdicts(const std::vector<Json>& results);
 
 }  // namespace entrain

@@ -77,8 +77,8 @@ Json setting(const std::string& data, const Times& times) {
           {"rows", rows}};
 }
 
-Verdict verdict(const std::vector<Json>& results, const std::string& words) {
-  for (const Verdict& one : paper_verdicts(results)) {
+PaperVerdict verdict(const std::vector<Json>& results, const std::string& words) {
+  for (const PaperVerdict& one : paper_verdicts(results)) {
     if (one.claim.find(words) != std::string::npos) {
       return one;
     }
@@ -90,10 +90,10 @@ Verdict verdict(const std::vector<Json>& results, const std::string& words) {
 TEST(PaperVerdicts, TheirSpeedIsConfirmedPartlyOrRefuted) {
   const Times fast{.disttrain = 1.4};
   const Times slow{.disttrain = 0.9};
-  EXPECT_EQ(verdict({setting("a", fast), setting("b", fast)}, "1.40").answer, Answer::kYes);
-  EXPECT_EQ(verdict({setting("a", fast), setting("b", slow)}, "1.40").answer, Answer::kPartly);
-  EXPECT_EQ(verdict({setting("a", slow)}, "1.40").answer, Answer::kNo);
-  const Verdict mixed = verdict({setting("a", fast), setting("b", slow)}, "1.40");
+  EXPECT_EQ(verdict({setting("a", fast), setting("b", fast)}, "1.40").answer, PaperAnswer::kYes);
+  EXPECT_EQ(verdict({setting("a", fast), setting("b", slow)}, "1.40").answer, PaperAnswer::kPartly);
+  EXPECT_EQ(verdict({setting("a", slow)}, "1.40").answer, PaperAnswer::kNo);
+  const PaperVerdict mixed = verdict({setting("a", fast), setting("b", slow)}, "1.40");
   EXPECT_NE(mixed.finding.find("0.90–1.40 (median 1.15), above 1 in 1 of 2"), std::string::npos)
       << mixed.finding;
 }
@@ -101,8 +101,8 @@ TEST(PaperVerdicts, TheirSpeedIsConfirmedPartlyOrRefuted) {
 TEST(PaperVerdicts, OursLosesWhereARivalIsFaster) {
   const std::vector<Json> won = {setting("a", {})};
   const std::vector<Json> lost = {setting("a", {.rival = 0.7})};
-  EXPECT_EQ(verdict(won, "memory equal").answer, Answer::kYes);
-  EXPECT_EQ(verdict(lost, "memory equal").answer, Answer::kNo);
+  EXPECT_EQ(verdict(won, "memory equal").answer, PaperAnswer::kYes);
+  EXPECT_EQ(verdict(lost, "memory equal").answer, PaperAnswer::kNo);
   EXPECT_NE(verdict(lost, "memory equal").finding.find("lpt-2d in 1"), std::string::npos);
 }
 
@@ -117,40 +117,40 @@ TEST(PaperVerdicts, RowsOverTheirLimitDoNotCount) {
       one["refused"] = 1;
     }
   }
-  EXPECT_EQ(verdict({result}, "memory equal").answer, Answer::kYes);
-  EXPECT_EQ(verdict({result}, "memory free").answer, Answer::kYes);
-  EXPECT_EQ(verdict({result}, "memory device").answer, Answer::kNo);
+  EXPECT_EQ(verdict({result}, "memory equal").answer, PaperAnswer::kYes);
+  EXPECT_EQ(verdict({result}, "memory free").answer, PaperAnswer::kYes);
+  EXPECT_EQ(verdict({result}, "memory device").answer, PaperAnswer::kNo);
 }
 
 TEST(PaperVerdicts, BatchesAndTheorem) {
   Json result = setting("a", {});
-  EXPECT_EQ(verdict({result}, "One sample").answer, Answer::kYes);
-  EXPECT_EQ(verdict({result}, "fresh batch").answer, Answer::kYes);
+  EXPECT_EQ(verdict({result}, "One sample").answer, PaperAnswer::kYes);
+  EXPECT_EQ(verdict({result}, "fresh batch").answer, PaperAnswer::kYes);
   EXPECT_NE(verdict({result}, "fresh batch").finding.find("1.2–1.2 %"), std::string::npos);
   result["sizes"][0]["fresh_differ"] = 51;
-  EXPECT_EQ(verdict({result}, "fresh batch").answer, Answer::kNo);
+  EXPECT_EQ(verdict({result}, "fresh batch").answer, PaperAnswer::kNo);
   result["sizes"][0]["sizes"][1]["splits"]["4:4"] = 1;
-  EXPECT_EQ(verdict({result}, "One sample").answer, Answer::kNo);
+  EXPECT_EQ(verdict({result}, "One sample").answer, PaperAnswer::kNo);
 }
 
 TEST(PaperVerdicts, SamplesWithoutEncoderWorkHaveNoRatio) {
   Json result = setting("a", {});
-  EXPECT_EQ(verdict({result}, "chaotic").answer, Answer::kYes);
+  EXPECT_EQ(verdict({result}, "chaotic").answer, PaperAnswer::kYes);
   result["ratios"]["sizes"][0]["p5"] = 0.0;
-  EXPECT_EQ(verdict({result}, "chaotic").answer, Answer::kYes);
+  EXPECT_EQ(verdict({result}, "chaotic").answer, PaperAnswer::kYes);
   EXPECT_NE(
       verdict({result}, "chaotic").finding.find("none for one sample (without bound in 1 of 1"),
       std::string::npos)
       << verdict({result}, "chaotic").finding;
   result["ratios"]["sizes"][4]["p95"] = 1.6;
-  EXPECT_EQ(verdict({result}, "chaotic").answer, Answer::kNo);
+  EXPECT_EQ(verdict({result}, "chaotic").answer, PaperAnswer::kNo);
 }
 
 TEST(PaperVerdicts, ASplitThatCostsMuchIsNotBest) {
   Json result = setting("a", {});
-  EXPECT_EQ(verdict({result}, "wrong split").answer, Answer::kYes);
+  EXPECT_EQ(verdict({result}, "wrong split").answer, PaperAnswer::kYes);
   result["stages"]["b-min"] = "4:4";
-  EXPECT_EQ(verdict({result}, "wrong split").answer, Answer::kNo);
+  EXPECT_EQ(verdict({result}, "wrong split").answer, PaperAnswer::kNo);
 }
 
 TEST(PaperVerdicts, WrongCostsAreCounted) {
@@ -162,8 +162,8 @@ TEST(PaperVerdicts, WrongCostsAreCounted) {
                       {"rows",
                        {{{"wrong", "costs"}, {"by", 0.05}, {"step", 0}, {"times", won}},
                         {{"wrong", "costs"}, {"by", 0.3}, {"step", 0}, {"times", lost}}}}};
-  const Verdict found = verdict({setting("a", {}), costs}, "wrong");
-  EXPECT_EQ(verdict({setting("a", {}), costs}, "stays fastest").answer, Answer::kPartly);
+  const PaperVerdict found = verdict({setting("a", {}), costs}, "wrong");
+  EXPECT_EQ(verdict({setting("a", {}), costs}, "stays fastest").answer, PaperAnswer::kPartly);
   EXPECT_NE(verdict({setting("a", {}), costs}, "stays fastest")
                 .finding.find("costs by 5 %: 1 of 1; costs by 30 %: 0 of 1"),
             std::string::npos)

@@ -37,8 +37,8 @@ std::size_t above(const std::vector<double>& values, double bar) {
   return at(std::count_if(values.begin(), values.end(), [bar](double v) { return v > bar; }));
 }
 
-Answer by_share(std::size_t holding, std::size_t of) {
-  return holding == of ? Answer::kYes : holding == 0 ? Answer::kNo : Answer::kPartly;
+PaperAnswer by_share(std::size_t holding, std::size_t of) {
+  return holding == of ? PaperAnswer::kYes : holding == 0 ? PaperAnswer::kNo : PaperAnswer::kPartly;
 }
 
 // Where the paper's models are trained whole, as it did.
@@ -98,7 +98,7 @@ std::vector<double> spread_ratios(const std::vector<const Json*>& settings,
   return ratios;
 }
 
-Verdict small_batches_mislead(const std::vector<const Json*>& settings) {
+PaperVerdict small_batches_mislead(const std::vector<const Json*>& settings) {
   std::size_t settled = 0;
   std::size_t unsettled = 0;
   std::vector<double> largest;  // b_min
@@ -128,7 +128,7 @@ Verdict small_batches_mislead(const std::vector<const Json*>& settings) {
                   range(largest, 0))};
 }
 
-Verdict theorem_holds(const std::vector<const Json*>& settings) {
+PaperVerdict theorem_holds(const std::vector<const Json*>& settings) {
   std::size_t held = 0;
   std::vector<double> differ;
   for (const Json* setting : settings) {
@@ -150,7 +150,7 @@ Verdict theorem_holds(const std::vector<const Json*>& settings) {
                   differ.size())};
 }
 
-Verdict ratio_converges(const std::vector<const Json*>& settings) {
+PaperVerdict ratio_converges(const std::vector<const Json*>& settings) {
   std::vector<double> one;
   std::vector<double> many;
   std::size_t holding = 0;
@@ -182,7 +182,7 @@ Verdict ratio_converges(const std::vector<const Json*>& settings) {
                       range(many))};
 }
 
-Verdict faster_than_disttrain(const std::vector<const Json*>& settings) {
+PaperVerdict faster_than_disttrain(const std::vector<const Json*>& settings) {
   const std::vector<double> times = step_ratios(settings, kDistTrain, kEntrainPaper, "free");
   const std::vector<double> equal = step_ratios(settings, kDistTrain, kEntrainPaper, "equal");
   const std::vector<double> device = step_ratios(settings, kDistTrain, kEntrainPaper, "device");
@@ -190,9 +190,9 @@ Verdict faster_than_disttrain(const std::vector<const Json*>& settings) {
   return {
       "The paper's assignment is up to 1.40 times as fast as DistTrain's.",
       "figure 11",
-      faster == times.size() && above(times, 1.35) > 0 ? Answer::kYes
-      : faster > 0                                     ? Answer::kPartly
-                                                       : Answer::kNo,
+      faster == times.size() && above(times, 1.35) > 0 ? PaperAnswer::kYes
+      : faster > 0                                     ? PaperAnswer::kPartly
+                                                       : PaperAnswer::kNo,
       fmt::format("DistTrain's step over the paper's, each under its own plan with 1f1b: {} "
                   "(median {:.2f}), above 1 in {} of {} settings; where both keep the memory of "
                   "lpt-2d: {}, of a device with recomputation: {}.",
@@ -204,7 +204,7 @@ Verdict faster_than_disttrain(const std::vector<const Json*>& settings) {
                   range(device))};
 }
 
-Verdict less_variable(const std::vector<const Json*>& settings) {
+PaperVerdict less_variable(const std::vector<const Json*>& settings) {
   const std::vector<double> encoders = spread_ratios(settings, kDistTrain, kEntrainPaper, true);
   const std::vector<double> llm = spread_ratios(settings, kDistTrain, kEntrainPaper, false);
   const std::vector<double> slots = figures(settings, kEntrainPaper, "num_slots");
@@ -220,7 +220,7 @@ Verdict less_variable(const std::vector<const Json*>& settings) {
                   range(slots, 1))};
 }
 
-Verdict less_memory(const std::vector<const Json*>& settings) {
+PaperVerdict less_memory(const std::vector<const Json*>& settings) {
   std::vector<double> ratios;
   const std::vector<double> theirs = figures(settings, kDistTrain, "peak_bytes");
   const std::vector<double> paper = figures(settings, kEntrainPaper, "peak_bytes");
@@ -236,7 +236,7 @@ Verdict less_memory(const std::vector<const Json*>& settings) {
                   range(ratios))};
 }
 
-Verdict plans_matter(const std::vector<const Json*>& settings) {
+PaperVerdict plans_matter(const std::vector<const Json*>& settings) {
   std::vector<double> worst;
   std::size_t right = 0;
   std::vector<double> off;  // the paper's split over the best
@@ -267,7 +267,7 @@ Verdict plans_matter(const std::vector<const Json*>& settings) {
                   off.size())};
 }
 
-Verdict fewer_bubbles(const Results& results) {
+PaperVerdict fewer_bubbles(const Results& results) {
   std::vector<double> theirs;
   std::vector<double> paper;
   std::vector<double> ours;
@@ -319,7 +319,7 @@ Best best_rivals(const Results& results, const std::string& memory) {
   return best;
 }
 
-Verdict ours_is_fastest(const Results& results, const std::string& memory) {
+PaperVerdict ours_is_fastest(const Results& results, const std::string& memory) {
   const Best best = best_rivals(results, memory);
   std::vector<std::string> who;
   for (const auto& [policy, count] : best.who) {
@@ -340,7 +340,7 @@ Verdict ours_is_fastest(const Results& results, const std::string& memory) {
                   join(who))};
 }
 
-Verdict robust(const Results& results) {
+PaperVerdict robust(const Results& results) {
   // By what is wrong and how much: draws that we win, all.
   std::map<std::pair<std::string, int>, std::pair<int, int>> won;
   for (const Json* result : of_kind(results, "wrong-costs")) {
@@ -376,7 +376,7 @@ Verdict robust(const Results& results) {
 
 }  // namespace
 
-std::vector<Verdict> paper_verdicts(const std::vector<Json>& results) {
+std::vector<PaperVerdict> paper_verdicts(const std::vector<Json>& results) {
   const std::vector<const Json*> settings = paper_settings(results);
   if (settings.empty()) {
     throw InvalidInput("a page of the study needs at least one setting");
