@@ -91,7 +91,7 @@ $(DOCS_READY): tools/setup.sh tools/requirements-docs.txt
 
 docs: $(ENGINE_READY) $(DOCS_READY) ## the documentation as a site in build/site, with a reference made from the code; warnings are errors
 	@JOBS=$(JOBS) tools/build.sh release entrain
-	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --strict --clean
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build --strict --clean
 
 $(FUZZ_READY): tools/setup.sh tools/requirements.txt
 	@tools/setup.sh --fuzz

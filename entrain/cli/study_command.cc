@@ -1,7 +1,9 @@
 // entrain study: the paper's claims put to the test.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
+#include <system_error>
 
 #include <nlohmann/json.hpp>
 
@@ -26,7 +28,16 @@ struct StudyFlags {
   bool json = false;
 };
 
+void check_folder(const std::string& option, const std::string& folder) {
+  std::error_code error;  // one that cannot be looked at is none
+  if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
+    throw InvalidInput(concat(option, ": '", folder, "' is not a folder"));
+  }
+}
+
 int run(StudyFlags options) {
+  check_folder("--manifests", options.manifests);
+  check_folder("--models", options.models);
   options.study.manifests = options.manifests;
   options.study.models = options.models;
   options.study.cluster = options.cluster;
@@ -47,7 +58,8 @@ int run(StudyFlags options) {
     return 0;
   }
   if (options.output.empty()) {
-    throw InvalidInput("--output: the folder to write is needed");
+    throw InvalidInput(
+        "--output: the folder to write is needed (or --list, to name the parts alone)");
   }
   std::cerr << "study: " << size << "; a stopped one goes on where it was\n";
   Progress progress("studying", std::ssize(cells));

@@ -311,6 +311,7 @@ class CommandLine(CliTest):
         (source / "model.toml").write_text(cli_fixture.MODEL)
         (source / "cluster.toml").write_text(CLUSTER)
         (source / "run.toml").write_text(RUN)
+        (source / "configs").symlink_to(self.root / "configs")
         self.make_data()
         self.expect_success("cost", *STUDY, "-o", "costs.csv", "--segments", "segments.csv")
         self.expect_success("plan", *BASES["plan"], "-o", "plan.json")

@@ -10,9 +10,9 @@ from cli_fixture import CliTest
 
 
 class StudyTest(CliTest):
-    def arguments(self, folder, *more):
-        models = self.root / "configs" / "models"
-        cluster = self.root / "configs" / "clusters" / "a40-64.toml"
+    def arguments(self, folder, *more, models=None, cluster=None):
+        models = models or self.root / "configs" / "models"
+        cluster = cluster or self.root / "configs" / "clusters" / "a40-64.toml"
         options = ["-o", folder, "--models", models, "--cluster", cluster, "--threads", "2"]
         return ["study", "paper", *options, *more]
 
@@ -51,9 +51,18 @@ class StudyTest(CliTest):
         self.expect_failure(2, words, *self.arguments("damaged", "--quick"))
         self.assertFalse((folder / "README.md").exists())
 
-    def test_missing_manifests_are_named(self):
-        words = ["coco_val2017_captions.csv", "nowhere"]
+    def test_missing_inputs_are_named(self):
+        words = ["--manifests: 'nowhere' is not a folder"]
         self.expect_failure(2, words, *self.arguments("none", "--manifests", "nowhere"))
+        words = ["no-cluster.toml", "does not exist"]
+        self.expect_failure(2, words, *self.arguments("none", cluster="no-cluster.toml"))
+        words = ["--models: 'nowhere' is not a folder"]
+        self.expect_failure(2, words, *self.arguments("none", models="nowhere"))
+        (self.folder / "empty").mkdir()
+        words = ["qwen2.5-vl-llama-1b.toml", "'empty' (--models)"]
+        self.expect_failure(2, words, *self.arguments("none", models="empty"))
+        words = ["coco_val2017_captions.csv", "empty"]
+        self.expect_failure(2, words, *self.arguments("none", "--manifests", "empty"))
         self.assertFalse((self.folder / "none").exists())
 
     # The bounds of the quick study: what the paper's theory says holds, and nobody is faster.

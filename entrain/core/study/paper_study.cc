@@ -19,6 +19,7 @@
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/planner/single_sample_plan.h"
 #include "entrain/core/planner/stable_batch.h"
+#include "entrain/core/spec/cluster.h"
 #include "entrain/core/step/step.h"
 #include "entrain/core/study/cases.h"
 #include "entrain/core/study/made_up.h"
@@ -57,14 +58,16 @@ struct Setting {
   }
 };
 
+fs::path model_file(const PaperStudy& study, const Setting& setting) {
+  return study.models /
+         fmt::format("qwen2.5-vl-{}llama-{}.toml", setting.audio ? "audio-" : "", setting.model);
+}
+
 Study open(const PaperStudy& study, const Setting& setting, int global_batch) {
   StudyInputs inputs;
   const bool made_up = is_made_up(setting.data);
   inputs.index = ((made_up ? study.made_up : study.manifests) / (setting.data + ".csv")).string();
-  inputs.model =
-      (study.models /
-       fmt::format("qwen2.5-vl-{}llama-{}.toml", setting.audio ? "audio-" : "", setting.model))
-          .string();
+  inputs.model = model_file(study, setting).string();
   inputs.cluster = study.cluster.string();
   inputs.global_batch = global_batch;
   inputs.analytic = {{1, kTensorParallel}, {1}};
@@ -478,11 +481,18 @@ Matrix matrix_of(const PaperStudy& study) {
 
 std::vector<PaperCell> paper_cells(const PaperStudy& study) {
   const Matrix matrix = matrix_of(study);
+  // Before a folder is made for a study of them.
+  read_cluster(study.cluster);
+  const auto need = [](const char* what, const fs::path& path) {
+    if (!fs::is_regular_file(path)) {
+      throw InvalidInput(fmt::format(
+          "no {} '{}' in '{}'", what, path.filename().string(), path.parent_path().string()));
+    }
+  };
   for (const Setting& setting : matrix.settings) {
-    if (!is_made_up(setting.data) &&
-        !fs::is_regular_file(study.manifests / (setting.data + ".csv"))) {
-      throw InvalidInput(
-          fmt::format("no manifest '{}' in '{}'", setting.data + ".csv", study.manifests.string()));
+    need("model", model_file(study, setting));
+    if (!is_made_up(setting.data)) {
+      need("manifest", study.manifests / (setting.data + ".csv"));
     }
   }
   std::vector<PaperCell> cells;

@@ -26,6 +26,14 @@ class MadeUpData : public testing::Test {
     fs::create_directories(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }
+  [[nodiscard]] PaperStudy study() const {
+    const fs::path configs = fs::path(ENTRAIN_SOURCE_DIR) / "configs";
+    PaperStudy study;
+    study.models = configs / "models";
+    study.cluster = configs / "clusters" / "a40-64.toml";
+    study.made_up = folder_;
+    return study;
+  }
   fs::path folder_;
 };
 
@@ -57,11 +65,10 @@ TEST_F(MadeUpData, SizesAreWithinTheFiguresRanges) {
 }
 
 TEST_F(MadeUpData, QuickStudiesNeedNoManifests) {
-  PaperStudy study;
-  study.quick = true;
-  study.made_up = folder_;
+  PaperStudy quick = study();
+  quick.quick = true;
   std::set<std::string> names;
-  for (const PaperCell& cell : paper_cells(study)) {
+  for (const PaperCell& cell : paper_cells(quick)) {
     EXPECT_TRUE(names.insert(cell.name).second) << cell.name;
     EXPECT_TRUE(cell.name.starts_with("made-up-")) << cell.name;
     EXPECT_EQ(cell.name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-"),
@@ -73,10 +80,10 @@ TEST_F(MadeUpData, QuickStudiesNeedNoManifests) {
 }
 
 TEST_F(MadeUpData, AManifestThatIsMissingIsNamed) {
-  PaperStudy study;
-  study.manifests = folder_;
+  PaperStudy wanting = study();
+  wanting.manifests = folder_;
   try {
-    paper_cells(study);
+    paper_cells(wanting);
     FAIL();
   } catch (const InvalidInput& error) {
     EXPECT_NE(std::string(error.what()).find("coco_val2017_captions.csv"), std::string::npos);
