@@ -14,10 +14,10 @@
 namespace entrain {
 namespace {
 
-constexpr int kWidth = 760;
-constexpr int kLabel = 250;
-constexpr int kLine = 17;
-constexpr double kBars = 390;
+constexpr int kChartWidth = 760;
+constexpr int kLabelWidth = 250;
+constexpr int kRowHeight = 17;
+constexpr double kBarWidth = 390;
 constexpr double kPlotHeight = 260;
 // Told apart with any kind of sight; used again from the ninth series on.
 constexpr std::array<const char*, 8> kColours = {
@@ -42,7 +42,7 @@ std::string file_of(const std::string& title, double height, const std::string& 
       "<style>text{{fill:#222}}.title{{font-weight:bold}}.rule{{stroke:#888}}"
       "@media(prefers-color-scheme:dark){{text{{fill:#ddd}}}}</style>\n"
       "<title>{2}</title>\n<text x=\"10\" y=\"20\" class=\"title\">{2}</text>\n{3}</svg>\n",
-      kWidth,
+      kChartWidth,
       height,
       html_text(title),
       body);
@@ -54,9 +54,9 @@ std::string legend(const ChartText& text, double& y) {
   double x = 10;
   for (std::size_t i = 0; i < text.series.size(); ++i) {
     const double width = 24 + 7.0 * static_cast<double>(text.series[i].size());
-    if (x + width > kWidth) {
+    if (x + width > kChartWidth) {
       x = 10;
-      y += kLine;
+      y += kRowHeight;
     }
     body +=
         fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"10\" height=\"10\" fill=\"{}\"/>\n",
@@ -66,7 +66,7 @@ std::string legend(const ChartText& text, double& y) {
     body += label(x + 14, y, text.series[i], "start");
     x += width;
   }
-  y += kLine;
+  y += kRowHeight;
   return body;
 }
 
@@ -84,34 +84,35 @@ std::string bar_chart(const ChartText& text, const std::vector<BarGroup>& groups
       largest = std::isfinite(value) ? std::max(largest, value) : largest;
     }
   }
-  const double scale = largest > 0 ? kBars / largest : 0;
+  const double scale = largest > 0 ? kBarWidth / largest : 0;
   double y = 40;
   std::string body = legend(text, y);
   const double top = y;
   for (const BarGroup& group : groups) {
-    body += label(kLabel - 8, y + 12, group.name, "end");
+    body += label(kLabelWidth - 8, y + 12, group.name, "end");
     for (std::size_t i = 0; i < group.values.size(); ++i) {
       const double value = group.values[i];
       if (!std::isfinite(value)) {
-        body += label(kLabel, y + 12, "–", "start");
+        body += label(kLabelWidth, y + 12, "–", "start");
       } else {
         body += fmt::format(
             "<rect x=\"{}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{}\" fill=\"{}\"/>\n",
-            kLabel,
+            kLabelWidth,
             y + 2,
             scale * value,
-            kLine - 4,
+            kRowHeight - 4,
             colour(i));
-        body += label(kLabel + 4 + scale * value, y + 12, value_text(value, text.unit), "start");
+        body +=
+            label(kLabelWidth + 4 + scale * value, y + 12, value_text(value, text.unit), "start");
       }
-      y += kLine;
+      y += kRowHeight;
     }
     y += 6;
   }
   if (mark > 0) {
     body +=
         fmt::format("<line class=\"rule\" x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1}\" y2=\"{2}\"/>\n",
-                    kLabel + scale * mark,
+                    kLabelWidth + scale * mark,
                     top,
                     y);
   }
@@ -136,7 +137,7 @@ std::string line_chart(const ChartText& text, const std::vector<Line>& lines) {
   double top = 40;
   std::string body = legend(text, top);
   const double span = high > low ? std::log(high / low) : 1;
-  const auto x_of = [&](double x) { return 70 + (kWidth - 110) * std::log(x / low) / span; };
+  const auto x_of = [&](double x) { return 70 + (kChartWidth - 110) * std::log(x / low) / span; };
   const auto y_of = [&](double y) {
     return top + kPlotHeight * (1 - (largest > 0 ? y / largest : 0));
   };
@@ -144,7 +145,7 @@ std::string line_chart(const ChartText& text, const std::vector<Line>& lines) {
     body += fmt::format(
         "<line class=\"rule\" x1=\"70\" x2=\"{0}\" y1=\"{1:.1f}\" y2=\"{1:.1f}\" "
         "opacity=\".4\"/>\n",
-        kWidth - 40,
+        kChartWidth - 40,
         y_of(share * largest));
     body += label(64, y_of(share * largest) + 4, value_text(share * largest, text.unit), "end");
   }
