@@ -43,9 +43,9 @@ SlotRule rule_for(SlotRule rule, int num_samples);
 // the targets' shares, so that the LLM's lanes start early and never starve: the order of a
 // two-machine flow shop (Johnson 1954), suited to encoders without backward.
 //
-// Requires  loads.lane_bytes with `bytes_percent`; samples in falling order; 0 <= text_front +
-// text_back < num_slots, and these slots are
-//           closed to samples that have segments.
+// Requires  loads.lane_bytes with `bytes_percent`; samples in falling order;
+//           0 <= text_front + text_back < num_slots, and these slots are closed to samples that
+//           have segments.
 // Cost      O(units × slots).
 void place_in_slots(const Plan& plan,
                     const BatchLoads& loads,

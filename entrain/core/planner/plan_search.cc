@@ -238,9 +238,9 @@ class Search {
     take(scorer_.score(entry.config, threshold(), rival()), entry);
   }
 
-  // What others are set aside by.
+  // What others are set aside by, once there is a threshold.
   [[nodiscard]] std::span<const int64_t> rival() const {
-    return result_.plans.empty() ? std::span<const int64_t>{} : result_.best().steps;
+    return last_of_first() == nullptr ? std::span<const int64_t>{} : result_.best().steps;
   }
 
   // Those that were set aside, the nearest to the best plan first: as far as the budget goes.
@@ -257,7 +257,7 @@ class Search {
         candidate.state = CandidateState::kStopped;
         candidate.mean_ns = bound / num_batches();
         result_.stopped.push_back(std::move(candidate));
-      } else if (spent() && last_of_first() != nullptr) {
+      } else if (spent()) {
         leave_entry(bound);
         set_aside_.push_back(std::move(undecided));
       } else {
