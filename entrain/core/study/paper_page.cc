@@ -37,27 +37,25 @@ std::string number(const Json& value) {
   return value.is_number() ? fmt::format("{:.6g}", value.get<double>()) : value.dump();
 }
 
-// Figure 11, 13 and 15: every row of every kind.
+// Figures 11, 13 and 15: every row of every result of the kind, with `extra` keys of the result.
 std::string rows_csv(const Results& results, const std::string& kind, const Cells& extra) {
-  Cells header = {"data", "model", "variant"};
-  header.insert(header.end(), extra.begin(), extra.end());
-  for (const char* name : {"planner",
-                           "policy",
-                           "schedule",
-                           "memory",
-                           "steps",
-                           "refused",
-                           "step_s",
-                           "lower_bound_s",
-                           "bubble",
-                           "num_slots",
-                           "given_slots",
-                           "peak_bytes",
-                           "over_bytes",
-                           "encoder_std_ms",
-                           "llm_std_ms",
-                           "reason"}) {
-    header.emplace_back(name);
+  const Cells words = {"planner", "policy", "schedule", "memory"};
+  const Cells figures = {"steps",
+                         "refused",
+                         "step_s",
+                         "lower_bound_s",
+                         "bubble",
+                         "num_slots",
+                         "given_slots",
+                         "peak_bytes",
+                         "over_bytes"};
+  Cells header;
+  for (const Cells& part : {Cells{"data", "model", "variant"},
+                            extra,
+                            words,
+                            figures,
+                            Cells{"encoder_std_ms", "llm_std_ms", "reason"}}) {
+    header.insert(header.end(), part.begin(), part.end());
   }
   Csv csv(header);
   for (const Json* result : of_kind(results, kind)) {
@@ -66,18 +64,10 @@ std::string rows_csv(const Results& results, const std::string& kind, const Cell
       for (const std::string& key : extra) {
         cells.push_back(number(result->at(key)));
       }
-      for (const char* key : {"planner", "policy", "schedule", "memory"}) {
+      for (const std::string& key : words) {
         cells.push_back(row.at(key));
       }
-      for (const char* key : {"steps",
-                              "refused",
-                              "step_s",
-                              "lower_bound_s",
-                              "bubble",
-                              "num_slots",
-                              "given_slots",
-                              "peak_bytes",
-                              "over_bytes"}) {
+      for (const std::string& key : figures) {
         cells.push_back(row.contains(key) ? number(row.at(key)) : "");
       }
       const bool spread = row.contains("modules") && result->contains("modules");

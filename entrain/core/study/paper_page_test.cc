@@ -122,6 +122,23 @@ TEST(PaperVerdicts, RowsOverTheirLimitDoNotCount) {
   EXPECT_EQ(verdict({result}, "memory device").answer, PaperAnswer::kNo);
 }
 
+// A setting in which one of two did not run is in no ratio of theirs.
+TEST(PaperVerdicts, RatiosAreOfTheSameSetting) {
+  Json lacking = setting("a", {});
+  Json whole = setting("b", {});
+  for (Json& one : lacking["rows"]) {
+    if (one["policy"] == "disttrain") {
+      one["refused"] = 1;
+    }
+    if (one["policy"] == "entrain-paper") {
+      one["peak_bytes"] = 100e9;
+    }
+  }
+  const PaperVerdict memory = verdict({lacking, whole}, "less memory");
+  EXPECT_EQ(memory.answer, PaperAnswer::kNo);
+  EXPECT_NE(memory.finding.find("2.00–2.00"), std::string::npos) << memory.finding;
+}
+
 TEST(PaperVerdicts, BatchesAndTheorem) {
   Json result = setting("a", {});
   EXPECT_EQ(verdict({result}, "One sample").answer, PaperAnswer::kYes);

@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <utility>
 
 #include <fmt/format.h>
@@ -15,7 +14,6 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/planner/lane_shares.h"
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/planner/single_sample_plan.h"
 #include "entrain/core/planner/stable_batch.h"
@@ -24,6 +22,7 @@
 #include "entrain/core/study/cases.h"
 #include "entrain/core/study/made_up.h"
 #include "entrain/core/study/one_sample.h"
+#include "entrain/core/study/paper_batches.h"
 #include "entrain/core/study/study.h"
 #include "entrain/core/study/study_work.h"
 #include "entrain/core/study/summary.h"
@@ -41,7 +40,6 @@ constexpr int kSlots = 32;
 constexpr int kGlobalBatch = 512;
 constexpr int kDraws = 59;  // of plans from one sample
 constexpr int kPlanBatches = 3;
-constexpr int kTheoremDraws = 1000;
 
 using Names = std::vector<std::string>;
 
@@ -213,65 +211,6 @@ Json contest_rows(const PaperStudy& paper,
   return rows;
 }
 
-// What splits batches of each size ask for, among `devices`, and how often batches of the sizes
-// that are certified do not ask for the data set's own.
-Json batch_sizes(const WorkTimes& work, int devices) {
-  StableBatchRequest request;
-  request.work_ns = work;
-  request.devices = devices;
-  request.also = {1, 4, 16, 64, 256, kGlobalBatch};
-  const StableBatchResult found = find_stable_batch(request);
-  Json sizes = Json::array();
-  for (const BatchSizeSplits& size : found.sizes) {
-    Json splits = Json::object();
-    for (const CountedSplit& split : size.splits) {
-      splits[split_text(split.devices_of)] = split.count;
-    }
-    sizes.push_back({{"batch", size.batch}, {"splits", splits}});
-  }
-  // Fresh batches, of other seeds than the certificate's.
-  int differ = 0;
-  if (found.b_min > 0) {
-    for (int draw = 0; draw < kTheoremDraws; ++draw) {
-      const std::vector<int> rows =
-          draw_study_rows(static_cast<int>(work.front().size()), found.b_min, 1000 + at(draw), 0);
-      differ += share_lanes(total_work(work, rows), devices) == found.region.devices_of ? 0 : 1;
-    }
-  }
-  return {{"devices", devices},
-          {"split", split_text(found.region.devices_of)},
-          {"b_min", found.b_min},
-          {"proven", found.proven},
-          {"reason", found.reason},
-          {"sizes", sizes},
-          {"fresh_batches", found.b_min > 0 ? kTheoremDraws : 0},
-          {"fresh_differ", differ}};
-}
-
-// Encoder work over LLM work: how far batches of each size spread.
-Json ratios_by_size(const WorkTimes& work) {
-  constexpr int kBatches = 200;
-  const auto ratio = [&](const std::vector<std::int64_t>& total) {
-    const std::int64_t encoders = std::accumulate(total.begin(), total.end() - 1, std::int64_t{0});
-    return static_cast<double>(encoders) /
-           static_cast<double>(std::max<std::int64_t>(1, total.back()));
-  };
-  Json sizes = Json::array();
-  for (const int size : {1, 4, 16, 64, 256, 1024}) {
-    std::vector<double> values;
-    for (int draw = 0; draw < kBatches; ++draw) {
-      values.push_back(ratio(
-          total_work(work, draw_study_rows(static_cast<int>(work.front().size()), size, 7, draw))));
-    }
-    std::sort(values.begin(), values.end());
-    sizes.push_back({{"batch", size},
-                     {"p5", values[kBatches / 20]},
-                     {"median", values[kBatches / 2]},
-                     {"p95", values[kBatches - 1 - kBatches / 20]}});
-  }
-  return {{"all", ratio(total_work(work))}, {"sizes", sizes}};
-}
-
 Json run_setting(const PaperStudy& paper, const Setting& setting) {
   const Study study = open(paper, setting, kGlobalBatch);
   const StudyBatch batch = draw_batch(study, 0);
@@ -302,22 +241,24 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
       {"one-sample", ours, {"disttrain"}, {"1f1b"}, false},
       {"dip", colocated_plan(study, batch.work), {"sequential", "lpt-2d"}, {"dip"}, false}};
   const WorkTimes work = study_work(study);
-  return {{"kind", "setting"},
-          {"data", setting.data},
-          {"model", setting.model},
-          {"variant", setting.variant},
-          {"made_up", is_made_up(setting.data)},
-          {"samples", study.ids.size()},
-          {"modules", study.module_names()},
-          {"stages",
-           {{"one-sample", drawn},
-            {"four-samples", split_of(four)},
-            {"b-min", split_of(b_min)},
-            {"ours", split_of(ours)}}},
-          {"sensitivity", sensitivity},
-          {"sizes", {batch_sizes(work, kLanes), batch_sizes(work, 2 * kLanes)}},
-          {"ratios", ratios_by_size(work)},
-          {"rows", contest_rows(paper, study, contests)}};
+  return {
+      {"kind", "setting"},
+      {"data", setting.data},
+      {"model", setting.model},
+      {"variant", setting.variant},
+      {"made_up", is_made_up(setting.data)},
+      {"samples", study.ids.size()},
+      {"modules", study.module_names()},
+      {"stages",
+       {{"one-sample", drawn},
+        {"four-samples", split_of(four)},
+        {"b-min", split_of(b_min)},
+        {"ours", split_of(ours)}}},
+      {"sensitivity", sensitivity},
+      {"sizes",
+       {batch_splits(work, kLanes, kGlobalBatch), batch_splits(work, 2 * kLanes, kGlobalBatch)}},
+      {"ratios", ratios_by_size(work)},
+      {"rows", contest_rows(paper, study, contests)}};
 }
 
 // The paper's figure 6: a pipeline of four stages, 16 microbatches of 4.
@@ -340,7 +281,7 @@ Json run_bubbles(const PaperStudy& paper, const Setting& setting) {
 }
 
 // The costs with every sample's times in every module multiplied by log-normal factors of mean 1;
-// with `slow_lane`, instead all times on that stage of the LLM by 1 + spread.
+// with `slow_stage`, instead all times on the LLM's first stage by 1 + spread.
 StepCosts turned_out(StepCosts costs, double spread, std::uint64_t seed, bool slow_stage) {
   Rng rng(seed, 77);
   for (int module = 0; module <= costs.llm_module(); ++module) {

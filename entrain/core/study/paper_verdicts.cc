@@ -1,6 +1,7 @@
 // The verdicts of paper_page.h.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <map>
 
@@ -52,20 +53,27 @@ std::vector<const Json*> paper_settings(const Results& results) {
   return found;
 }
 
-// Step time of one contestant over another's in every setting that has both.
-std::vector<double> step_ratios(const std::vector<const Json*>& settings,
-                                const Contestant& slow,
-                                const Contestant& fast,
-                                const std::string& memory) {
-  std::vector<double> ratios;
+using Figure = std::function<double(const Json& setting, const Json& row)>;
+
+double step_figure(const Json& /*setting*/, const Json& row) {
+  return step_of(row);
+}
+
+// A figure of one contestant over another's, in every setting that has both.
+std::vector<double> ratios(const std::vector<const Json*>& settings,
+                           const Contestant& above,
+                           const Contestant& below,
+                           const std::string& memory,
+                           const Figure& figure) {
+  std::vector<double> result;
   for (const Json* setting : settings) {
-    const Json* a = row_of(*setting, slow, memory);
-    const Json* b = row_of(*setting, fast, memory);
+    const Json* a = row_of(*setting, above, memory);
+    const Json* b = row_of(*setting, below, memory);
     if (a != nullptr && b != nullptr) {
-      ratios.push_back(step_of(*a) / step_of(*b));
+      result.push_back(figure(*setting, *a) / figure(*setting, *b));
     }
   }
-  return ratios;
+  return result;
 }
 
 // What `key` of a contestant's rows is, in every setting.
@@ -79,23 +87,6 @@ std::vector<double> figures(const std::vector<const Json*>& settings,
     }
   }
   return values;
-}
-
-// Standard deviation of slots of the encoders, of one over another's.
-std::vector<double> spread_ratios(const std::vector<const Json*>& settings,
-                                  const Contestant& wide,
-                                  const Contestant& narrow,
-                                  bool encoders) {
-  std::vector<double> ratios;
-  for (const Json* setting : settings) {
-    const Json* a = row_of(*setting, wide, "free");
-    const Json* b = row_of(*setting, narrow, "free");
-    if (a != nullptr && b != nullptr) {
-      const double least = std::max(slot_std_ms(*setting, *b, encoders), 1e-6);
-      ratios.push_back(slot_std_ms(*setting, *a, encoders) / least);
-    }
-  }
-  return ratios;
 }
 
 PaperVerdict small_batches_mislead(const std::vector<const Json*>& settings) {
@@ -183,9 +174,12 @@ PaperVerdict ratio_converges(const std::vector<const Json*>& settings) {
 }
 
 PaperVerdict faster_than_disttrain(const std::vector<const Json*>& settings) {
-  const std::vector<double> times = step_ratios(settings, kDistTrain, kEntrainPaper, "free");
-  const std::vector<double> equal = step_ratios(settings, kDistTrain, kEntrainPaper, "equal");
-  const std::vector<double> device = step_ratios(settings, kDistTrain, kEntrainPaper, "device");
+  const std::vector<double> times =
+      ratios(settings, kDistTrain, kEntrainPaper, "free", step_figure);
+  const std::vector<double> equal =
+      ratios(settings, kDistTrain, kEntrainPaper, "equal", step_figure);
+  const std::vector<double> device =
+      ratios(settings, kDistTrain, kEntrainPaper, "device", step_figure);
   const std::size_t faster = above(times, 1);
   return {
       "The paper's assignment is up to 1.40 times as fast as DistTrain's.",
@@ -205,8 +199,17 @@ PaperVerdict faster_than_disttrain(const std::vector<const Json*>& settings) {
 }
 
 PaperVerdict less_variable(const std::vector<const Json*>& settings) {
-  const std::vector<double> encoders = spread_ratios(settings, kDistTrain, kEntrainPaper, true);
-  const std::vector<double> llm = spread_ratios(settings, kDistTrain, kEntrainPaper, false);
+  const auto spread_of = [&](bool encoders) {
+    return ratios(settings,
+                  kDistTrain,
+                  kEntrainPaper,
+                  "free",
+                  [encoders](const Json& setting, const Json& row) {
+                    return std::max(slot_std_ms(setting, row, encoders), 1e-6);
+                  });
+  };
+  const std::vector<double> encoders = spread_of(true);
+  const std::vector<double> llm = spread_of(false);
   const std::vector<double> slots = figures(settings, kEntrainPaper, "num_slots");
   return {
       "Forward times of microbatches vary up to 10.6 times less.",
@@ -221,19 +224,17 @@ PaperVerdict less_variable(const std::vector<const Json*>& settings) {
 }
 
 PaperVerdict less_memory(const std::vector<const Json*>& settings) {
-  std::vector<double> ratios;
-  const std::vector<double> theirs = figures(settings, kDistTrain, "peak_bytes");
-  const std::vector<double> paper = figures(settings, kEntrainPaper, "peak_bytes");
-  for (std::size_t i = 0; i < std::min(theirs.size(), paper.size()); ++i) {
-    ratios.push_back(paper[i] / theirs[i]);
-  }
-  const std::size_t less = ratios.size() - above(ratios, 1);
+  const auto peak = [](const Json& /*setting*/, const Json& row) {
+    return row.at("peak_bytes").get<double>();
+  };
+  const std::vector<double> peaks = ratios(settings, kEntrainPaper, kDistTrain, "free", peak);
+  const std::size_t less = peaks.size() - above(peaks, 1);
   return {
       "It needs less memory than DistTrain.",
       "figure 13",
-      by_share(less, ratios.size()),
+      by_share(less, peaks.size()),
       fmt::format("Peak activation bytes of the fullest lane over DistTrain's, memory free: {}.",
-                  range(ratios))};
+                  range(peaks))};
 }
 
 PaperVerdict plans_matter(const std::vector<const Json*>& settings) {
