@@ -13,6 +13,7 @@
 #include "entrain/core/report/chart.h"
 #include "entrain/core/report/table.h"
 #include "entrain/core/study/paper_rows.h"
+#include "entrain/core/study/statistics.h"
 
 namespace entrain {
 namespace {
@@ -289,11 +290,21 @@ std::string ratio_chart(const Results& results) {
   return lines.empty() ? "" : line_chart(text, lines);
 }
 
+// "0.773 | 0.433–0.944"
+std::string spread_cells(const std::vector<double>& values) {
+  if (values.empty()) {
+    return "– | –";
+  }
+  const auto [low, high] = std::minmax_element(values.begin(), values.end());
+  return fmt::format("{:.3f} | {:.3f}–{:.3f}", median(values), *low, *high);
+}
+
 // {plan} × {policy} × {schedule} × {memory}: step time over the paper's own choice of all four.
 std::string ablation_table(const Results& results) {
   std::string text =
-      "| plan | policy | schedule | memory | step over the paper's, median | least–most |\n"
-      "|---|---|---|---|---|---|\n";
+      "| plan | policy | schedule | memory | step over the paper's, median | least–most | settings "
+      "|\n"
+      "|---|---|---|---|---|---|---|\n";
   for (const char* planner : {"b-min", "ours"}) {
     for (const char* policy : {"entrain-paper", "entrain"}) {
       for (const char* schedule : {"1f1b", "entrain"}) {
@@ -306,17 +317,13 @@ std::string ablation_table(const Results& results) {
               ratios.push_back(step_of(*row) / step_of(*base));
             }
           }
-          std::sort(ratios.begin(), ratios.end());
-          text += fmt::format("| {} | {} | {} | {} | {} |\n",
+          text += fmt::format("| {} | {} | {} | {} | {} | {} |\n",
                               planner,
                               policy,
                               schedule,
                               memory,
-                              ratios.empty() ? "– | –"
-                                             : fmt::format("{:.3f} | {:.3f}–{:.3f}",
-                                                           ratios[ratios.size() / 2],
-                                                           ratios.front(),
-                                                           ratios.back()));
+                              spread_cells(ratios),
+                              ratios.size());
         }
       }
     }
@@ -353,7 +360,8 @@ std::string page_of(const Results& results, const std::vector<PaperVerdict>& ver
   page += fmt::format(
       "Simulated: 64 A40s in pairs (DP 4 × TP 2 × 8 stages), analytic costs, 512 samples a step, "
       "{} "
-      "steps, medians over steps. Made-up data are called so by name. What each word means: "
+      "steps (fewer by scale, more for bubbles), medians over steps. Made-up data are called so by "
+      "name. What each word means: "
       "docs/study.md.\n\n",
       quick ? 3 : 10);
   page += "| claim | where | holds | found |\n|---|---|---|---|\n";

@@ -104,6 +104,10 @@ TEST(PaperVerdicts, OursLosesWhereARivalIsFaster) {
   EXPECT_EQ(verdict(won, "memory equal").answer, PaperAnswer::kYes);
   EXPECT_EQ(verdict(lost, "memory equal").answer, PaperAnswer::kNo);
   EXPECT_NE(verdict(lost, "memory equal").finding.find("lpt-2d in 1"), std::string::npos);
+  EXPECT_NE(verdict(lost, "memory equal")
+                .finding.find("loses a, 1b by 0.875 (plan ours, policy lpt-2d, schedule 1f1b)"),
+            std::string::npos)
+      << verdict(lost, "memory equal").finding;
 }
 
 // A rival that exceeds its limit, or did not run on every step, wins nothing.
