@@ -35,6 +35,11 @@ def history(run):
     return [{key: row[key] for key in kept if key in row} for row in rows(run)]
 
 
+def validated_patches(run):
+    """Of every validation, how many patches all ranks together decoded."""
+    return [row["patches"] for row in rows(run) if "validation_loss" in row]
+
+
 def ranks_of(launcher):
     """Rank → process id of the launcher's living children."""
     ranks = {}

@@ -8,11 +8,19 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import process_fixture
-from process_fixture import ProcessTest, history, ranks_of, rows, whole_lines
+from process_fixture import (
+    ProcessTest,
+    history,
+    ranks_of,
+    rows,
+    validated_patches,
+    whole_lines,
+)
 
 DEGREES = ["plan.tensor_parallel.llm=2", "plan.tensor_parallel.vision=2"]
 PATIENT = "data.feed_deadline_s=60"  # so that a busy machine does not decode twice
 STOPS = 5
+VALIDATION = ["validation.every=4", "validation.samples=16"]  # three times two batches
 FOREVER = 1_000_000  # steps of a run that is told to stop
 
 
@@ -46,25 +54,36 @@ class SharedDecoding(ProcessTest):
         """Of every step, how many were decoded by all ranks together."""
         return [row["decoded"]["patches"] for row in steps_of(self.folder / run)]
 
+    def validated(self, run):
+        return validated_patches(self.folder / run)
+
     def expect_equal(self, run, other):
         self.assertEqual(history(self.folder / run), history(self.folder / other))
         self.assertTrue(self.weights(run) == self.weights(other), "weights differ")
 
     def test_ranks_of_a_lane_decode_once(self):
-        self.train_threads("output=threads", *DEGREES)
+        self.train_threads("output=threads", *VALIDATION, *DEGREES)
+        self.assertEqual(len(self.validated("threads")), 3)
+        self.assertGreater(min(self.validated("threads")), 0)
         for skip in ("stop", "skip-step"):
             checks = f"faults.on_bad_sample={skip}"
-            output = self.expect_trained(4, f"output={skip}", checks, PATIENT, *DEGREES)
+            output = self.expect_trained(
+                4, f"output={skip}", checks, PATIENT, *VALIDATION, *DEGREES
+            )
             self.assertNotIn("rank 0 is lost", output)
             self.expect_equal(skip, "threads")
             self.assertEqual(self.patches(skip), self.patches("threads"))
+            self.assertEqual(self.validated(skip), self.validated("threads"))
             for row in steps_of(self.folder / skip):
                 self.assertEqual(
                     row.get("shared"), 0.5
                 )  # all that the second rank of each lane reads
-        self.expect_trained(4, "output=alone", "data.share_decoding=false", *DEGREES)
+        self.expect_trained(4, "output=alone", "data.share_decoding=false", *VALIDATION, *DEGREES)
         self.expect_equal("alone", "threads")
         self.assertEqual(self.patches("alone"), [2 * count for count in self.patches("threads")])
+        self.assertEqual(
+            self.validated("alone"), [2 * count for count in self.validated("threads")]
+        )
         self.assertFalse(any("shared" in row for row in rows(self.folder / "alone")))
         self.assertEqual(self.sockets(), [])
 
@@ -81,7 +100,7 @@ class SharedDecoding(ProcessTest):
 
     def start_endless(self, *settings):
         self.write_run(steps=FOREVER, global_batch=16)
-        settings = [*settings, "execution.trace_step=-1", *DEGREES]
+        settings = [*settings, "execution.trace_step=-1", *VALIDATION, *DEGREES]
         [agent] = self.start_agents(1, 4, *self.program(*settings))
         self.wait_for_rows([agent], 3)
         return agent
@@ -93,7 +112,7 @@ class SharedDecoding(ProcessTest):
 
     def test_a_first_rank_that_stands_still_delays_the_others_and_changes_nothing(self):
         agent = self.start_endless("data.feed_deadline_s=0.3")
-        self.assertEqual(len(self.sockets()), 2)  # one a lane
+        self.assertEqual(len(self.sockets()), 4)  # for each of two lanes training, validation
         for folder in self.sockets():
             self.assertEqual(folder.stat().st_mode & 0o777, 0o700)
         ranks = ranks_of(agent.pid)
@@ -110,7 +129,8 @@ class SharedDecoding(ProcessTest):
         self.assertGreaterEqual(outputs[0].count("fed by rank 0"), STOPS)
         self.assertEqual(self.sockets(), [])
         steps = len(steps_of(self.folder / "run"))
-        changes = [f"steps={FOREVER}", "execution.trace_step=-1", "output=threads", *DEGREES]
+        changes = [f"steps={FOREVER}", "execution.trace_step=-1", "output=threads"]
+        changes += [*VALIDATION, *DEGREES]
         values = [part for setting in changes for part in ("--set", setting)]
         threads = self.start([self.entrain, "train", "run.toml", *values])
         self.addCleanup(self.end_agent, threads)

@@ -269,8 +269,8 @@ void MetricsLog::skipped(const PreparedStep& prepared, const StepRecord& record)
              stderr);
 }
 
-void MetricsLog::validation(std::int64_t step, double loss) {
-  write({{"step", step}, {"validation_loss", loss}});
+void MetricsLog::validation(std::int64_t step, double loss, std::int64_t patches) {
+  write({{"step", step}, {"validation_loss", loss}, {"patches", patches}});
   note(concat("step: ", step, "  validation loss: ", loss));
 }
 

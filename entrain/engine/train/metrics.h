@@ -66,7 +66,8 @@ class MetricsLog {
   void step(const PreparedStep& prepared, const StepRecord& record);
   // A skipped step: a row with the reason, and a warning on standard error.
   void skipped(const PreparedStep& prepared, const StepRecord& record);
-  void validation(std::int64_t step, double loss);
+  // `patches`: decoded for it by all ranks together.
+  void validation(std::int64_t step, double loss, std::int64_t patches);
   void note(const std::string& text);  // console only
 
  private:

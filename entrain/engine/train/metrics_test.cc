@@ -190,11 +190,11 @@ TEST(MetricsLog, KeepsLinesWhileTheRunGoesOn) {
   MetricsLog log(folder.path(), 10, 1);
   CaptureStdout();
   log.step(prepared_step(), step_record(0));
-  log.validation(1, 1.25);
+  log.validation(1, 1.25, 640);
   const std::string shown = GetCapturedStdout();
   const std::vector<Json> lines = tiny::metrics_of(folder.path() / "metrics.jsonl");
   ASSERT_EQ(lines.size(), 2U);
-  EXPECT_EQ(lines[1], Json::parse(R"({"step": 1, "validation_loss": 1.25})"));
+  EXPECT_EQ(lines[1], Json::parse(R"({"step": 1, "validation_loss": 1.25, "patches": 640})"));
   EXPECT_NE(shown.find("step: 1  validation loss: 1.25"), std::string::npos) << shown;
 }
 
@@ -260,14 +260,14 @@ TEST(MetricsLog, ContinuesAfterTheStepsOfACheckpoint) {
     MetricsLog log(folder.path(), 10, 100);
     for (const std::int64_t step : {0, 1}) {
       log.step(prepared_step(), step_record(step));
-      log.validation(step + 1, 0.5);
+      log.validation(step + 1, 0.5, 640);
     }
     log.step(prepared_step(), step_record(2));
   }
   const std::string before = read_file(path);
   write_file(path, before + R"({"step": 3, "lo)");
   MetricsLog log(folder.path(), 10, 100, 2);
-  log.validation(2, 0.25);
+  log.validation(2, 0.25, 640);
   log.step(prepared_step(), step_record(2));
   GetCapturedStdout();
   std::vector<std::pair<std::int64_t, bool>> rows;

@@ -31,11 +31,11 @@ int fed_ranks(const LaneShare& share, int rank) {
   return feeds ? static_cast<int>(share.sharing.size()) - 1 : 0;
 }
 
-ReadAheadOptions reader_options(const RunConfig& config, const LaneShare& share, int rank) {
+// Of one that decodes for `ranks` of the `hosted` ones.
+ReadAheadOptions reader_options(const RunConfig& config, int ranks, int hosted) {
   ReadAheadOptions options;
-  options.threads =
-      (share.here + fed_ranks(share, rank)) *
-      (config.data.decode_threads > 0 ? config.data.decode_threads : cores_of_a_rank(share.hosted));
+  options.threads = ranks * (config.data.decode_threads > 0 ? config.data.decode_threads
+                                                            : cores_of_a_rank(hosted));
   options.memory_bytes = config.data.read_ahead_mib << 20U;
   options.check_steps = config.faults.on_bad_sample == kSkipStep;
   return options;
@@ -65,45 +65,58 @@ std::string tell(std::string text, const std::vector<int>& group, Comm& comm) {
 
 }  // namespace
 
-struct LaneReader {
-  LaneReader(const RunSetup& setup,
-             const ReadAheadOptions& given,
-             std::shared_ptr<const FeedOptions> feed_options)
-      : threads(given.threads),
-        train(setup.train.index, setup.model, with_feed(given, std::move(feed_options))),
-        validation(setup.validation.index, setup.model, given) {}
+// Steps of one kind, decoded for one lane.
+struct LaneStream {
+  LaneStream(const DataSet& data, const ModelSpec& model, const ReadAheadOptions& options)
+      : threads(options.threads), reader(data.index, model, options) {}
+
+  std::shared_ptr<StepData> queue(StepNeeds needs) {
+    needs.readers = readers;
+    if (!feed.has_value()) {
+      return reader.queue(std::move(needs));
+    }
+    std::shared_ptr<StepData> data = reader.queue(needs);
+    feed->add(std::move(needs));
+    return data;
+  }
 
   int threads;
-  ReadAhead train;
-  ReadAhead validation;
-  int readers = 1;                     // ranks for which `train` decodes
+  ReadAhead reader;
+  int readers = 1;                     // ranks for which it decodes
   std::optional<LaneFeed> feed;        // to other ranks
   std::optional<SocketFolder> folder;  // of the rank that feeds this one
 };
 
+struct LaneReader {
+  std::unique_ptr<LaneStream> train;
+  std::unique_ptr<LaneStream> validation;
+};
+
 namespace {
 
-// The reader of one rank of several processes that share one decode.
-std::shared_ptr<LaneReader> sharing_reader(const RunSetup& setup,
-                                           const RankPlace& place,
-                                           const LaneShare& share,
-                                           Comm& comm) {
+// A stream of one rank of several processes that share one decode.
+std::unique_ptr<LaneStream> shared_stream(const RunSetup& setup,
+                                          const DataSet& data,
+                                          const RankPlace& place,
+                                          const LaneShare& share,
+                                          Comm& comm) {
   const int rank = comm.rank();
-  const ReadAheadOptions options = reader_options(setup.config, share, rank);
-  if (const int fed = fed_ranks(share, rank); fed > 0) {
-    auto reader = std::make_shared<LaneReader>(setup, options, nullptr);
+  const int fed = fed_ranks(share, rank);
+  const ReadAheadOptions options = reader_options(setup.config, 1 + fed, share.hosted);
+  if (fed > 0) {
+    auto stream = std::make_unique<LaneStream>(data, setup.model, options);
     try {
-      reader->feed.emplace(setup, reader->train);
-      reader->readers += fed;
+      stream->feed.emplace(setup, stream->reader);
+      stream->readers += fed;
     } catch (const SystemFailure& error) {
       note(rank, concat("other ranks of the lane decode for themselves: ", error.what()));
     }
-    tell(reader->feed.has_value() ? reader->feed->folder().string() : "", share.sharing, comm);
-    return reader;
+    tell(stream->feed.has_value() ? stream->feed->folder().string() : "", share.sharing, comm);
+    return stream;
   }
   const std::string folder = tell("", share.sharing, comm);
   if (folder.empty()) {
-    return std::make_shared<LaneReader>(setup, options, nullptr);
+    return std::make_unique<LaneStream>(data, setup.model, options);
   }
   auto feed = std::make_shared<FeedOptions>(unfed_options(setup,
                                                           place.replica,
@@ -113,9 +126,23 @@ std::shared_ptr<LaneReader> sharing_reader(const RunSetup& setup,
                                                           notes_of(rank)));
   feed->addresses = {lane_feed_address(folder, concat("rank ", share.sharing.front()))};
   feed->expected = true;
-  auto reader = std::make_shared<LaneReader>(setup, options, std::move(feed));
-  reader->folder.emplace(folder);
-  return reader;
+  auto stream =
+      std::make_unique<LaneStream>(data, setup.model, with_feed(options, std::move(feed)));
+  stream->folder.emplace(folder);
+  return stream;
+}
+
+// A stream of the ranks of a lane that are here.
+std::unique_ptr<LaneStream> own_stream(const RunSetup& setup,
+                                       const DataSet& data,
+                                       const LaneShare& share,
+                                       std::shared_ptr<const FeedOptions> feed) {
+  auto stream = std::make_unique<LaneStream>(
+      data,
+      setup.model,
+      with_feed(reader_options(setup.config, share.here, share.hosted), std::move(feed)));
+  stream->readers = share.here;
+  return stream;
 }
 
 }  // namespace
@@ -130,19 +157,20 @@ std::shared_ptr<LaneReader> LaneReaders::get(const RunSetup& setup,
   if (reader != nullptr) {
     return reader;
   }
-  if (!share.sharing.empty()) {
-    reader = sharing_reader(setup, place, share, comm);
-    if (reader->feed.has_value()) {
-      feeding_.push_back(reader);
-    }
-  } else {
-    const int rank = comm.rank();
-    reader = std::make_shared<LaneReader>(
-        setup,
-        reader_options(setup.config, share, rank),
-        feed_options(
-            setup, place.replica, place.lane, rank, share.width / share.here, notes_of(rank)));
-    reader->readers = share.here;
+  const int rank = comm.rank();
+  const bool shares = !share.sharing.empty();
+  // What a feed serves is the steps of training.
+  std::shared_ptr<const FeedOptions> feed = feed_options(
+      setup, place.replica, place.lane, rank, share.width / share.here, notes_of(rank));
+  reader = std::make_shared<LaneReader>();
+  reader->train = shares && feed == nullptr
+                      ? shared_stream(setup, setup.train, place, share, comm)
+                      : own_stream(setup, setup.train, share, std::move(feed));
+  reader->validation = shares && !setup.validation.index.samples.empty()
+                           ? shared_stream(setup, setup.validation, place, share, comm)
+                           : own_stream(setup, setup.validation, share, nullptr);
+  if (reader->train->feed.has_value() || reader->validation->feed.has_value()) {
+    feeding_.push_back(reader);
   }
   known = reader;
   return reader;
@@ -155,55 +183,48 @@ RankData::RankData(const RunSetup& setup,
                    Comm& comm)
     : place_(place),
       text_positions_(!setup.model.llm.mrope_sections.empty()),
-      readers_(share.here),
       lane_(setup.config.execution.paced ? nullptr : lanes.get(setup, place, share, comm)) {}
 
 int RankData::num_threads() const {
-  return lane_ == nullptr ? 0 : lane_->threads;
+  return lane_ == nullptr ? 0 : lane_->train->threads;
 }
 
 std::shared_ptr<StepData> RankData::of(const PreparedStep& prepared, const PreparedStep* next) {
-  if (lane_ == nullptr) {
-    return nullptr;
-  }
-  std::shared_ptr<StepData> data =
-      queued_step_ == prepared.step ? std::move(queued_) : queue(prepared);
-  queued_step_ = -1;
-  if (next != nullptr) {
-    queued_ = queue(*next);
-    queued_step_ = next->step;
-  }
-  return data;
+  return lane_ == nullptr ? nullptr : take(*lane_->train, training_, prepared, next, prepared.step);
 }
 
 DataTimes RankData::times(StepData& data) const {
   DataTimes times = data.times();
-  if (lane_->folder.has_value()) {  // its feed is a rank of the lane
+  if (lane_->train->folder.has_value()) {  // its feed is a rank of the lane
     times.shared = std::exchange(times.fed, 0);
   }
   return times;
 }
 
-std::shared_ptr<StepData> RankData::validation(const PreparedStep& prepared) {
-  return lane_->validation.queue(needs(prepared, readers_));
+std::shared_ptr<StepData> RankData::validation(const PreparedStep& prepared,
+                                               const PreparedStep* next) {
+  return take(*lane_->validation, validating_, prepared, next, validated_++);
 }
 
-std::shared_ptr<StepData> RankData::queue(const PreparedStep& prepared) {
-  StepNeeds step = needs(prepared, lane_->readers);
-  step.digest = prepared.digest;
-  if (!lane_->feed.has_value()) {
-    return lane_->train.queue(std::move(step));
+std::shared_ptr<StepData> RankData::take(LaneStream& stream,
+                                         Ahead& ahead,
+                                         const PreparedStep& prepared,
+                                         const PreparedStep* next,
+                                         std::int64_t number) const {
+  std::shared_ptr<StepData> data =
+      ahead.step == prepared.step ? std::move(ahead.data) : stream.queue(needs(prepared, number));
+  ahead = {};
+  if (next != nullptr) {
+    ahead = {next->step, stream.queue(needs(*next, number + 1))};
   }
-  std::shared_ptr<StepData> data = lane_->train.queue(step);
-  lane_->feed->add(std::move(step));
   return data;
 }
 
-StepNeeds RankData::needs(const PreparedStep& prepared, int readers) const {
+StepNeeds RankData::needs(const PreparedStep& prepared, std::int64_t number) const {
   StepNeeds needs =
       needs_of(prepared.program, place_.replica, place_.lane, prepared.batch, text_positions_);
-  needs.step = prepared.step;
-  needs.readers = readers;
+  needs.step = number;
+  needs.digest = prepared.digest;
   return needs;
 }
 

@@ -20,6 +20,7 @@
 namespace entrain::engine {
 
 struct LaneReader;
+struct LaneStream;
 
 // Where the ranks of a lane are, each number >= 1.
 struct LaneShare {
@@ -66,20 +67,31 @@ class RankData {
   // The step's data, queued now unless it was queued during the previous step. `next`, if it is
   // known, is queued after it. Null in a paced run.
   std::shared_ptr<StepData> of(const PreparedStep& prepared, const PreparedStep* next);
-  // Of a step's data up to now.
+  // Of a training step's data up to now.
   DataTimes times(StepData& data) const;
-  std::shared_ptr<StepData> validation(const PreparedStep& prepared);
+  // As of(), of a validation's steps, which come round again in the same order each time.
+  std::shared_ptr<StepData> validation(const PreparedStep& prepared, const PreparedStep* next);
 
  private:
-  std::shared_ptr<StepData> queue(const PreparedStep& prepared);
-  [[nodiscard]] StepNeeds needs(const PreparedStep& prepared, int readers) const;
+  struct Ahead {
+    std::int64_t step = -1;  // PreparedStep::step; -1: none
+    std::shared_ptr<StepData> data;
+  };
+
+  // `number`: rises from one step of the stream to the next.
+  std::shared_ptr<StepData> take(LaneStream& stream,
+                                 Ahead& ahead,
+                                 const PreparedStep& prepared,
+                                 const PreparedStep* next,
+                                 std::int64_t number) const;
+  [[nodiscard]] StepNeeds needs(const PreparedStep& prepared, std::int64_t number) const;
 
   RankPlace place_;
   bool text_positions_;
-  int readers_;                       // ranks of its lane that are here
   std::shared_ptr<LaneReader> lane_;  // null in a paced run
-  std::shared_ptr<StepData> queued_;
-  std::int64_t queued_step_ = -1;
+  Ahead training_;
+  Ahead validating_;
+  std::int64_t validated_ = 0;  // steps of all validations so far
 };
 
 }  // namespace entrain::engine

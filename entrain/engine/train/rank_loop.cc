@@ -71,8 +71,7 @@ LaneShare share_of(const Run& run, const RankPlace& place, int local_rank, Comm&
   const char* hosted = std::getenv("LOCAL_WORLD_SIZE");  // torchrun's: processes it started here
   LaneShare share{1, width, hosted == nullptr ? 1 : std::atoi(hosted), {}};
   const RunConfig& config = run.setup.config;
-  if (width > 1 && config.data.share_decoding && config.data.feed.empty() &&
-      !config.execution.paced) {
+  if (width > 1 && config.data.share_decoding && !config.execution.paced) {
     share.sharing = lane_here(run.places, place, local_rank, comm);
   }
   return share;
@@ -350,26 +349,32 @@ class RankLoop {
     }
     double loss_sum = 0;
     std::int64_t targets = 0;
-    for (const PreparedStep& prepared : run_.validation) {
-      if (sum_over_ranks(run_.interrupted ? 1 : 0) > 0) {
+    std::int64_t patches = 0;
+    for (std::size_t i = 0; i < run_.validation.size(); ++i) {
+      if (sum_over_ranks({run_.interrupted ? 1.0 : 0.0}).front() > 0) {
         run_.stopped = true;
         return false;
       }
-      const std::shared_ptr<StepData> data = data_.validation(prepared);
+      const PreparedStep& prepared = run_.validation[i];
+      const PreparedStep* next = i + 1 < run_.validation.size() ? &run_.validation[i + 1] : nullptr;
+      const std::shared_ptr<StepData> data = data_.validation(prepared, next);
       loss_sum += executor_.evaluate(inputs_of(prepared, data.get(), Clock::now()));
       targets += prepared.target_tokens;
+      patches += data->times().patches;
     }
-    const double total = sum_over_ranks(loss_sum);
+    const std::vector<double> totals = sum_over_ranks({loss_sum, static_cast<double>(patches)});
     if (comm_->rank() == 0) {
-      run_.record->validation(step, total / static_cast<double>(targets));
+      run_.record->validation(
+          step, totals[0] / static_cast<double>(targets), static_cast<std::int64_t>(totals[1]));
     }
     return true;
   }
 
-  double sum_over_ranks(double value) {
-    at::Tensor sum = at::scalar_tensor(value, at::kDouble).reshape({1});
-    comm_->all_reduce_sum(sum, run_.places.all());
-    return sum.item<double>();
+  std::vector<double> sum_over_ranks(const std::vector<double>& values) {
+    at::Tensor sums = at::tensor(values, at::kDouble);
+    comm_->all_reduce_sum(sums, run_.places.all());
+    const auto* data = sums.const_data_ptr<double>();
+    return {data, data + values.size()};
   }
 
   Run& run_;

@@ -173,9 +173,9 @@ void RunRecord::step(const PreparedStep& prepared, StepRecord record) {
   }
 }
 
-void RunRecord::validation(std::int64_t step, double loss) {
+void RunRecord::validation(std::int64_t step, double loss, std::int64_t patches) {
   validation_loss_ = loss;
-  metrics_.validation(step, loss);
+  metrics_.validation(step, loss, patches);
   exports_.validation(step, loss);
 }
 

@@ -42,7 +42,7 @@ class RunRecord {
   //
   // Throws  SystemFailure if the loss is not finite and the step was not skipped for that.
   void step(const PreparedStep& prepared, StepRecord record);
-  void validation(std::int64_t step, double loss);
+  void validation(std::int64_t step, double loss, std::int64_t patches);
   void note(const std::string& text) { metrics_.note(text); }
 
   [[nodiscard]] RunFigures figures() const;

@@ -101,8 +101,8 @@ TEST_F(RunRecordTest, FiguresAreOfTheStepsThatWereNoted) {
     skipped.skipped = SkippedStep{"bad-sample", "rank 0: damaged"};
     book_->step(prepared_, skipped);
   }
-  book_->validation(12, 3);
-  book_->validation(14, 1.5);
+  book_->validation(12, 3, 0);
+  book_->validation(14, 1.5, 0);
   const RunFigures figures = book_->figures();
   EXPECT_EQ(figures.steps, 14);
   EXPECT_EQ(figures.skipped, 2);
