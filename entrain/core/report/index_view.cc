@@ -124,9 +124,9 @@ Json view_of_index(const std::filesystem::path& path, const ModelSpec* model) {
   sentence += media.empty() ? " of text" : concat(" with ", join(media));
   if (!samples.empty()) {
     const Json& length = model != nullptr ? distributions.back() : distributions.front();
-    sentence += fmt::format("; {} {} at the median, {} at the most",
-                            format_count(length["p50"].get<std::int64_t>()),
+    sentence += fmt::format("; {}: {} at the median, {} at the most",
                             model != nullptr ? "LLM tokens" : "tokens of text",
+                            format_count(length["p50"].get<std::int64_t>()),
                             format_count(length["max"].get<std::int64_t>()));
   }
   view["headline"].push_back(sentence + ".");

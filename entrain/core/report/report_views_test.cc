@@ -173,7 +173,7 @@ TEST_F(RunView, HoldsTheDistributionsOfAnIndex) {
   text += "huge,2,10x20;400x500,4,4,5,1000\nsilent,0,,4,0,7,0\n";
   const Json view = views_of(folder_.write("train.csv", text)).at(0);
   EXPECT_EQ(view["headline"][0],
-            "202 samples with 202 images; 10 tokens of text at the median, 1,005 at the most.");
+            "202 samples with 202 images; tokens of text: 10 at the median, 1,005 at the most.");
   ASSERT_EQ(view["distributions"].size(), 3U);
   const Json& tokens = view["distributions"][0];
   EXPECT_EQ(tokens["count"], 202);

@@ -144,7 +144,8 @@ function line_chart({ id, title, unit, lines, bands = [], text, from_zero = fals
     state.back = (px) => x_low + ((px - left) / (right - left)) * (x_high - x_low);
     Object.assign(state, { top, bottom });
     svg.setAttribute("viewBox", `0 0 ${width} ${CHART_HEIGHT}`);
-    const parts = [value_ticks(axis, state.y_at, left, right), step_ticks(x_low, x_high, width,
+    const parts = [value_ticks(axis, state.y_at, left, right, text === seconds_text ? text :
+      undefined), step_ticks(x_low, x_high, width,
       bottom, state.x_at), make("svg:text", { x: left - 6, y: bottom + 15, "text-anchor": "end" },
       "step"), make("svg:line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom })];
     for (const band of bands) {
@@ -229,7 +230,7 @@ function steps_section(views) {
     index, steps: view.steps }] : []));
   if (!runs.length) return null;
   const several = views.length > 1;
-  const name = (run, text) => (several ? clip(run.view.name, 40) : text);
+  const name = (run, text) => (several ? clip_front(run.view.name, 40) : text);
   const line = (run, list, text, options = {}) => ({ name: name(run, text), x: run.steps.step,
     y: run.steps[list] || [], colour: several ? view_colour(run.index) : "var(--view-0)", ...
     options });
@@ -253,7 +254,7 @@ function steps_section(views) {
     simple("grad-norm", "grad_norm", "Gradient norm", "", number),
     simple("bubble", "bubble", "Bubble", "fraction of the step that lanes are idle",
     percent, { from_zero: true }),
-    simple("data-wait", "data_wait_s", "Waiting for data", "seconds a step",
+    simple("data-wait", "data_wait_s", "Waiting for data", "per step",
     seconds_text, { from_zero: true }),
     simple("deferred", "deferred", "Deferred parts", "per step", number, { from_zero: true }),
     simple("learning-rate", "learning_rate", "Learning rate", "", number),
@@ -274,7 +275,7 @@ function loss_chart(runs, several, line, said, number) {
     if (!validation?.step.length) return [training];
     return [training, {
       ...training,
-      name: several ? `${clip(run.view.name, 34)}, validation` : "validation",
+      name: several ? `${clip_front(run.view.name, 34)}, validation` : "validation",
       x: validation.step,
       y: validation.loss,
       dots: true,
@@ -304,7 +305,7 @@ function step_time_chart(runs, several, line, said) {
     const alone = is_predicted(runs);
     if (known(predicted_step_s).length) result.push(line(run, "predicted_step_s",
     "predicted", { dashed: !alone, said: spread("step-predicted", predicted_step_s), ...(
-        several ? (alone ? {} : { name: `${clip(run.view.name, 34)}, predicted` }) :
+        several ? (alone ? {} : { name: `${clip_front(run.view.name, 34)}, predicted` }) :
         { colour: "var(--view-1)" }) }));
     if (!several && known(lower_bound_s).length) result.push(line(run, "lower_bound_s",
       "lower bound", { dashed: true, colour: "var(--view-5)", said: said(
@@ -313,7 +314,7 @@ function step_time_chart(runs, several, line, said) {
     return result;
   });
   return line_chart({ id: "step", title: "Time per step", unit: bands.length ?
-      "seconds; the band is p5 to p95 of measured steps" : "seconds", lines, bands, log: true, said: lines
+      "the band is p5 to p95 of measured steps" : "", lines, bands, log: true, said: lines
       .length === 1 ? lines[0].said : [], text: seconds_text });
 }
 
@@ -325,7 +326,7 @@ function busy_charts(runs, several) {
   return [line_chart({
     id: "lane-busy",
     title: "Busy time of each lane",
-    unit: "seconds a step",
+    unit: "per step",
     text: seconds_text,
     from_zero: true,
     lines: lanes.map((lane, k) => ({ name: `replica ${lane.replica} lane ${lane.lane}`,

@@ -260,7 +260,7 @@ function distribution_chart(shown, name, several) {
       marks: [make("svg:rect", { class: "mark", x: state.left + place * state.wide, y: state.top,
         width: state.wide, height: state.bottom - state.top })],
       words: [make("b", {}, list[place].range), ": ", ...shown.flatMap(({ view }, v) => [v ? ", " :
-        "", several ? `${clip(view.name, 40)} ` : "", figure("distribution-at", counts[v][place],
+        "", several ? `${clip_front(view.name, 40)} ` : "", figure("distribution-at", counts[v][place],
         count_text(counts[v][place])), ` (${percent(shares[v][place])})`])]
     })
   });
@@ -271,20 +271,23 @@ function distribution_chart(shown, name, several) {
     Object.assign(state, { left, top, bottom, wide });
     svg.setAttribute("viewBox", `0 0 ${width} ${CHART_HEIGHT}`);
     const y_at = (share) => bottom - axis.part(share) * (bottom - top);
+    const top_of = (share) => (share > 0 ? Math.min(bottom - 1, y_at(share)) : bottom);
     const bar = Math.max(0.5, (wide - (wide > 6 ? 2 : 0)) / shown.length);
     const bars = shown.map(({ index }, v) => make("svg:path", { d: shares[v].map((share, k) =>
-      `M${(left + k * wide + v * bar).toFixed(2)} ${bottom}V${y_at(share).toFixed(2)}h${bar.toFixed(2)}V${bottom}z`)
+      `M${(left + k * wide + v * bar).toFixed(2)} ${bottom}V${top_of(share).toFixed(2)}h${bar.toFixed(2)}V${bottom}z`)
       .join(""), style: { fill: view_colour(index) } }));
-    const every = Math.ceil(56 / wide);
-    const labels = list.flatMap(({ from }, k) => (k % every ? [] : [make("svg:text", { x: left + k *
-      wide, y: bottom + 15 }, size_text(from))]));
+    const every = Math.ceil(60 / wide);
+    const fits = (k) => k % every === 0 && left + k * wide + 6.5 * size_text(list[k].from).length <
+      width;
+    const labels = list.flatMap(({ from }, k) => (fits(k) ? [make("svg:text", { x: left + k * wide,
+      y: bottom + 15 }, size_text(from))] : []));
     svg.replaceChildren(...value_ticks(axis, y_at, left, right, (tick) => `${digits(100 * tick)} %`),
       ...labels, ...bars, make("svg:line", { class: "axis", x1: left, x2: right, y1: bottom,
         y2: bottom }));
     again();
   });
-  return make("div", { class: "chart" }, make("h3", {}, name), svg, read, shown.map((entry) =>
-    distribution_words(entry, several)));
+  return make("div", { class: "chart" }, make("h3", {}, name), svg, shown.map((entry) =>
+    distribution_words(entry, several)), read);
 }
 
 // Its quantiles, and what is far out by the samples' ids.
@@ -292,7 +295,7 @@ function distribution_words({ view, index, of }, several) {
   const at = (id, text) => [`${text} `, make("b", {}, figure(`distribution-${id}`, of[id], size_text(
     of[id])))];
   const { count, largest: ids } = of.far_out;
-  const words = [...at("count", several ? `${clip(view.name, 40)}:` : "values"), ...at("p50",
+  const words = [...at("count", several ? `${clip_front(view.name, 40)}:` : "values"), ...at("p50",
     ", median"), ...at("p90", ", p90"), ...at("p99", ", p99"), ...at("max", ", largest"), ...at("total",
     ", in all"), "."];
   if (count) words.push(" Far out, over three times p99: ", figure("distribution-far-out", count,

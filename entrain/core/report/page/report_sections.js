@@ -120,8 +120,8 @@ function comparison(views) {
     return { class: new Set(values).size > 1 ? "differs" : null, cells: [name, ...values.map((
         value) => (value === null ? null : figure(`fact-${name}`, value, value)))] };
   });
-  return section("comparison", "Comparison", null, make("div", { class: "pair" }, make("div", {},
-      figures),
+  return section("comparison", "Comparison", null, make("div", { class: "pair" },
+    figures && make("div", {}, figures),
     names.length ? make("div", {}, table(["settings; rows that differ are bold", ...views.map((
       view) => view.name)], facts, { label: "Settings of the views" })) : null));
 }
@@ -179,7 +179,7 @@ function gap_section(views) {
       percent(rest / gap.step_ns))]), make("span", { class: "said" },
       "The lane has this much more to do than the bound counts.")]);
   }
-  const headings = ["cause", ...shown.flatMap(({ view }) => [several ? clip(view.name, 28) : "time",
+  const headings = ["cause", ...shown.flatMap(({ view }) => [several ? clip_front(view.name, 28) : "time",
     "of the step"
   ]), "in words"];
   return section("gap", "Where the gap to the bound goes",
