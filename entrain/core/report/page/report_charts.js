@@ -99,6 +99,9 @@ function log_ticks(low, high) {
   return inside.length <= 8 ? inside : inside.filter((tick) => Number.isInteger(Math.log10(tick)));
 }
 
+// "1.5 s" and "2 s", where texts have "1.500 s" and "2.000 s".
+const tick_time = (s) => seconds_text(s).replace(/(\.\d*?)0+ /, "$1 ").replace(". ", " ");
+
 // Lines of an axis on the left, with its ticks as text.
 function value_ticks(axis, y_at, left, right, text = (tick) => digits(tick, 4)) {
   return axis.ticks.flatMap((tick) => [make("svg:line", { class: "grid", x1: left, x2: right,
@@ -144,7 +147,7 @@ function line_chart({ id, title, unit, lines, bands = [], text, from_zero = fals
     state.back = (px) => x_low + ((px - left) / (right - left)) * (x_high - x_low);
     Object.assign(state, { top, bottom });
     svg.setAttribute("viewBox", `0 0 ${width} ${CHART_HEIGHT}`);
-    const parts = [value_ticks(axis, state.y_at, left, right, text === seconds_text ? text :
+    const parts = [value_ticks(axis, state.y_at, left, right, text === seconds_text ? tick_time :
       undefined), step_ticks(x_low, x_high, width,
       bottom, state.x_at), make("svg:text", { x: left - 6, y: bottom + 15, "text-anchor": "end" },
       "step"), make("svg:line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom })];
@@ -314,7 +317,7 @@ function step_time_chart(runs, several, line, said) {
     return result;
   });
   return line_chart({ id: "step", title: "Time per step", unit: bands.length ?
-      "the band is p5 to p95 of measured steps" : "", lines, bands, log: true, said: lines
+      "band: p5 to p95" : "", lines, bands, log: true, said: lines
       .length === 1 ? lines[0].said : [], text: seconds_text });
 }
 

@@ -191,7 +191,7 @@ function memory_chart(lane, top, span) {
       return { marks: [cursor_line(x_at(time), 0, height)], words: ["at ", figure("memory-at-time",
         time, time_text(time)), ": ", ...lane.curves.flatMap(({ label }, k) => [k ? ", " : "",
         several ? `${label} ` : "", make("b", {}, figure("memory-at", at[k], bytes_text(at[k]))),
-        limited && lane.limit > 0 ? ` (${percent(at[k] / lane.limit)} of the limit)` : ""])] };
+        limited && lane.limit > 0 ? ` (${percent(at[k] / lane.limit)}${k ? "" : " of the limit"})` : ""])] };
     }
   })();
   return make("div", { class: "small" }, make("div", {}, lane.title), svg, read);
