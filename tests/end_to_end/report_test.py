@@ -277,18 +277,17 @@ class Report(CliTest):
         drawn = self.draw(self.folder / "page.html", acts=acts)
         values = [float(value) for value in drawn.figures["balance-at"]]
         self.assertEqual(values, [slots[0][-1][0], slots[0][-1][1]])
-        half = view["timelines"][0]["makespan_ns"] / 2
+        # The first lane's is read no more once the second's has the focus.
         at = [float(value) for value in drawn.figures["memory-at-time"]]
-        nearest = min(abs(half - time) for time in memory[0]["time_ns"])
-        # The first is read no more once the second has the focus.
         self.assertEqual(at, [memory[1]["time_ns"][-1]])
         self.assertEqual([float(v) for v in drawn.figures["memory-at"]], [memory[1]["bytes"][-1]])
-        acts = 'point(document.querySelector(".small svg"), 0.5, 0.5);'
+        peak = memory[0]["bytes"].index(max(memory[0]["bytes"]))
+        time = memory[0]["time_ns"][peak]
+        x = time / view["timelines"][0]["makespan_ns"]
+        acts = f'point(document.querySelector(".small svg"), {x}, 0.5);'
         drawn = self.draw(self.folder / "page.html", acts=acts)
-        time = float(drawn.figures["memory-at-time"][0])
-        self.assertEqual(abs(half - time), nearest)
-        place = memory[0]["time_ns"].index(time)
-        self.assertEqual(float(drawn.figures["memory-at"][0]), memory[0]["bytes"][place])
+        self.expect_figure(drawn, "memory-at-time", time)
+        self.expect_figure(drawn, "memory-at", memory[0]["bytes"][peak])
 
     @unittest.skipIf(BROWSER is None, "needs chromium")
     def test_policies_share_the_axes_of_their_curves(self):
