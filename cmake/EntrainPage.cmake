@@ -5,7 +5,7 @@
 # take longer literals.
 function(entrain_report_page folder output)
   set(scripts)
-  foreach(name report report_timeline report_controls report_charts report_sections)
+  foreach(name report report_timeline report_controls report_charts report_loads report_sections)
     list(APPEND scripts ${folder}/${name}.js)
   endforeach()
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${folder}/report.html ${folder}/report.css ${scripts})

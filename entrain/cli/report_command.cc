@@ -1,12 +1,15 @@
-// entrain report: runs and simulations as one page.
+// entrain report: runs, simulations and indices as one page.
 #include <filesystem>
 #include <iostream>
+#include <optional>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/output.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/families/family.h"
 #include "entrain/core/report/report_page.h"
 #include "entrain/core/report/report_views.h"
 
@@ -18,6 +21,7 @@ namespace {
 
 struct ReportFlags {
   std::vector<std::string> inputs;
+  std::string model;
   std::string output;
   bool force = false;
   bool json = false;
@@ -28,11 +32,15 @@ int run(const ReportFlags& options) {
     throw InvalidInput(
         "--output: the page to write is needed (or --json, to print what it would hold)");
   }
-  Outputs outputs({options.inputs.begin(), options.inputs.end()}, options.force);
+  std::vector<std::filesystem::path> inputs(options.inputs.begin(), options.inputs.end());
+  inputs.emplace_back(options.model);
+  Outputs outputs(inputs, options.force);
   const Output page = outputs.open("--output", options.output, OutputKind::kPage);
+  const std::optional<ModelSpec> model =
+      options.model.empty() ? std::nullopt : std::optional(load_model(options.model));
   Json views = Json::array();
   for (const std::string& input : options.inputs) {
-    for (Json& view : views_of(input)) {
+    for (Json& view : views_of(input, model ? &*model : nullptr)) {
       views.push_back(std::move(view));
     }
   }
@@ -58,16 +66,21 @@ void add_report_command(CLI::App& app, Action& action) {
   CLI::App* command = add_command(
       app,
       "report",
-      "Draws runs and simulations as one page: where the step's time went, losses, memory.",
+      "Draws runs and simulations as one page: where the step's time went, losses, memory; of an\n"
+      "index how the sizes of its samples are distributed.",
       "entrain report runs/demo -o report.html\n  "
       "entrain report runs/a runs/b -o comparison.html\n  "
-      "entrain simulate --json … > cases.json; entrain report cases.json -o cases.html");
+      "entrain simulate --json … > cases.json; entrain report cases.json -o cases.html\n  "
+      "entrain report train.csv val.csv --model model.toml -o data.html");
   command
       ->add_option("inputs",
                    options->inputs,
-                   "folders of runs, step.json of one, or what `simulate --json` printed; several "
-                   "are compared")
+                   "folders of runs, step.json of one, what `simulate --json` printed, or index "
+                   "files (CSV); several are compared, indices with indices")
       ->required();
+  command->add_option("--model,-m",
+                      options->model,
+                      "of indices: model file (TOML) or Hugging Face folder, for the LLM's tokens");
   command->add_option("--output,-o", options->output, "page to write (HTML, one file)");
   add_force(*command, options->force);
   command->add_flag("--json", options->json, "print what the page holds as one line of JSON");

@@ -138,6 +138,9 @@ Json report_of(const SimulateFlags& options,
           {concat("median of ", request.steps, " steps"),
            format_duration(std::chrono::nanoseconds(std::llround(1e9 * summary->step_s)))});
     }
+    if (request.steps > 1) {
+      views.back()["steps"] = curves_of(result, request.first_step);
+    }
     views.back()["plan"] = view_of_plan(to_json(first.step.plan));
   }
   if (drawn < shown.size()) {
@@ -218,10 +221,14 @@ std::vector<CaseResult> simulate_cases(const SimulateFlags& options, CasesReques
 Json report_json(const SimulateFlags& options,
                  const Study& study,
                  const CasesRequest& request,
+                 const std::vector<CaseResult>& cases,
                  const std::vector<CaseSummary>& summaries) {
   Json rows = Json::array();
-  for (const CaseSummary& summary : summaries) {
-    rows.push_back(to_json(summary, study.module_names()));
+  for (std::size_t i = 0; i < summaries.size(); ++i) {
+    rows.push_back(to_json(summaries[i], study.module_names()));
+    if (summaries[i].has_result()) {
+      rows.back()["curves"] = curves_of(cases[i], request.first_step);
+    }
   }
   return {{"steps", request.steps},
           {"memory", options.plan.memory},
@@ -264,7 +271,7 @@ int run(const SimulateFlags& options) {
     csv.write(cases_csv(cases, study.module_names()));
   }
   if (options.json) {
-    print_json(report_json(options, study, request, summaries));
+    print_json(report_json(options, study, request, cases, summaries));
   } else {
     print_text(study.note() + "\n" + to_string(summaries, study.module_names(), request.slots) +
                concat(request.steps,

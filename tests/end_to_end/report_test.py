@@ -36,6 +36,17 @@ def browser():
 
 BROWSER = browser()
 
+# What a user does, for scripts of draw().
+ACTS = """
+const point = (node, x, y) => {
+  const box = node.getBoundingClientRect();
+  node.dispatchEvent(new PointerEvent("pointermove",
+    {clientX: box.left + x * box.width, clientY: box.top + y * box.height, bubbles: true}));
+};
+const press = (node, key) =>
+  node.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+"""
+
 
 def data_of(page):
     """The document that the page holds."""
@@ -72,8 +83,8 @@ class Report(CliTest):
         self.make_data(count=24)
         self.write_run(steps=6, global_batch=8)
 
-    def simulate(self, *more):
-        common = ["--global-batch", 12, "--steps", 1, "--evaluations", 20]
+    def simulate(self, *more, steps=1):
+        common = ["--global-batch", 12, "--steps", steps, "--evaluations", 20]
         return ["simulate", *STUDY, *common, *more]
 
     def train(self, name):
@@ -82,8 +93,14 @@ class Report(CliTest):
             "train", "run.toml", *(w for s in settings for w in ("--set", s))
         )
 
-    def draw(self, page, *options, width=1280):
-        """The page in Chromium, its scripts run: no error, nothing asked of a network."""
+    def draw(self, page, *options, width=1280, acts=""):
+        """The page in Chromium, its scripts run: no error, nothing asked of a network. `acts`: a
+        script that runs when the page is drawn."""
+        if acts:
+            act = f"const wait = setInterval(() => {{ if (!document.documentElement.dataset.ready) return; clearInterval(wait); {acts} }}, 50);"
+            text = page.read_text().replace("</body>", f"<script>{ACTS}{act}</script></body>")
+            page = page.with_stem(f"{page.stem}-acts")
+            page.write_text(text)
         shot = self.folder / f"{page.stem}-{width}.png"
         command = [BROWSER, *FLAGS, "--hide-scrollbars"]
         command += ["--enable-logging=stderr", "--virtual-time-budget=20000", *options]
@@ -134,7 +151,16 @@ class Report(CliTest):
     def test_bad_input_is_refused_by_name_and_leaves_nothing(self):
         self.expect_failure(2, ["nowhere"], "report", "nowhere", "-o", "page.html")
         self.expect_failure(2, ["--output"], "report", "train.csv")
-        self.expect_failure(2, ["train.csv"], "report", "train.csv", "-o", "page.html")
+        (self.folder / "shot.png").write_bytes(cli_fixture.png(4, 4))
+        words = ["shot.png", "a PNG image", "simulate --json", "index (CSV)"]
+        self.expect_failure(2, words, "report", "shot.png", "-o", "page.html")
+        self.expect_failure(2, ["model.toml"], "report", "model.toml", "-o", "page.html")
+        (self.folder / "cut.json").write_text('{"rows": [{"policy":')
+        self.expect_failure(2, ["cut.json"], "report", "cut.json", "-o", "page.html")
+        self.expect_failure(2, ["/dev/stdout"], "report", "train.csv", "-o", "-")
+        self.assertFalse((self.folder / "-").exists())
+        result = self.expect_success("report", "train.csv", "-o", "/dev/stdout")
+        self.assertTrue(result.stdout.startswith("<!doctype html>"))
         (self.folder / "empty").mkdir()
         self.expect_failure(2, ["metrics.jsonl"], "report", "empty", "-o", "page.html")
         self.expect_failure(2, ["folder"], "report", "empty/metrics.jsonl", "-o", "page.html")
@@ -142,6 +168,25 @@ class Report(CliTest):
         one_sample = self.simulate("--lanes", 2, "--one-sample", 2, "--report", "page.html")
         self.expect_failure(2, ["--report"], *one_sample)
         self.assertFalse((self.folder / "page.html").exists())
+
+    def test_an_index_is_drawn_as_the_terminal_says_it(self):
+        more = ["-o", "again.csv", "--model", "model.toml", "--stats"]
+        stats = self.expect_success("index", "train.csv", *more).stdout
+        self.expect_success("report", "train.csv", "-m", "model.toml", "-o", "page.html")
+        view = data_of(self.folder / "page.html")["views"][0]
+        rows = (self.folder / "train.csv").read_text().count("\n") - 1
+        self.assertIn(f"{rows} samples", view["headline"][0])
+        for of in view["distributions"]:
+            self.assertIn(f"{of['name']} ({of['count']})", stats)
+            self.assertEqual(sum(b["count"] for b in of["bins"]), of["count"])
+            for b in of["bins"]:
+                if b["count"]:
+                    self.assertRegex(stats, rf"{b['range']}  █+ {b['count']} ")
+        cases = self.expect_success(*self.simulate("--lanes", 2, "--json")).stdout
+        (self.folder / "cases.json").write_text(cases)
+        self.expect_failure(
+            2, ["train.csv", "two pages"], "report", "train.csv", "cases.json", "-o", "both.html"
+        )
 
     def test_what_a_run_writes_is_no_place_for_other_things(self):
         if not self.has_engine():
@@ -213,6 +258,84 @@ class Report(CliTest):
         self.expect_success("report", "a", "b", "-o", "both.html")
         drawn = self.draw(self.folder / "both.html")
         self.assertGreaterEqual(len(drawn.figures["makespan-measured"]), 2)
+
+    @unittest.skipIf(BROWSER is None, "needs chromium")
+    def test_balance_and_memory_are_read_by_pointing_and_by_keys(self):
+        common = ["--lanes", 2, "--replicas", 2, "--policy", "lpt-2d", "--report", "page.html"]
+        self.expect_success(*self.simulate(*common))
+        view = data_of(self.folder / "page.html")["views"][0]
+        slots = view["balance"]["slots"]
+        memory = [lane["memory"] for lane in view["timelines"][0]["lanes"]]
+        # The last bar of the first row; the last bar by keys, and the same slot a replica above.
+        acts = """
+          const [first, second] = document.querySelectorAll(".balance svg");
+          point(first, 0.999, 0.1);
+          press(second, "ArrowLeft"); press(second, "ArrowUp");
+          const lanes = document.querySelectorAll(".small svg");
+          point(lanes[0], 0.5, 0.5);
+          lanes[0].focus(); press(lanes[0], "ArrowDown"); press(document.activeElement, "End");"""
+        drawn = self.draw(self.folder / "page.html", acts=acts)
+        values = [float(value) for value in drawn.figures["balance-at"]]
+        self.assertEqual(values, [slots[0][-1][0], slots[0][-1][1]])
+        # The first lane's is read no more once the second's has the focus.
+        at = [float(value) for value in drawn.figures["memory-at-time"]]
+        self.assertEqual(at, [memory[1]["time_ns"][-1]])
+        self.assertEqual([float(v) for v in drawn.figures["memory-at"]], [memory[1]["bytes"][-1]])
+        peak = memory[0]["bytes"].index(max(memory[0]["bytes"]))
+        time = memory[0]["time_ns"][peak]
+        x = time / view["timelines"][0]["makespan_ns"]
+        acts = f'point(document.querySelector(".small svg"), {x}, 0.5);'
+        drawn = self.draw(self.folder / "page.html", acts=acts)
+        self.expect_figure(drawn, "memory-at-time", time)
+        self.expect_figure(drawn, "memory-at", memory[0]["bytes"][peak])
+
+    @unittest.skipIf(BROWSER is None, "needs chromium")
+    def test_policies_share_the_axes_of_their_curves(self):
+        command = self.simulate("--lanes", 2, "--policy", "lpt-2d,entrain", steps=3)
+        result = self.expect_success(*command, "--json", "--report", "page.html")
+        rows = json.loads(result.stdout)["rows"]
+        (self.folder / "cases.json").write_text(result.stdout)
+        self.expect_success("report", "cases.json", "-o", "cases.html")
+        acts = """
+          const chart = [...document.querySelectorAll(".chart")].find(
+            (node) => node.querySelector("h3").textContent.startsWith("Time per step"));
+          chart.querySelector("input").click();
+          press(chart.querySelector("svg"), "ArrowRight");
+          press(chart.querySelector("svg"), "ArrowRight");
+          document.documentElement.dataset.paths = [...chart.querySelectorAll("path")].map(
+            (path) => path.getAttribute("d")).join(";");"""
+        for page in ("page", "cases"):
+            drawn = self.draw(self.folder / f"{page}.html", acts=acts)
+            at = [float(value) for value in drawn.figures["step-at-step"]]
+            self.assertEqual(at, [row["curves"]["predicted_step_s"][1] for row in rows])
+            # On the log scale: the places of points are as far apart as their logarithms.
+            points = [
+                [float(part.split()[1]) for part in re.split("[ML]", path)[1:]]
+                for path in drawn.root["data-paths"].split(";")
+            ]
+            times = [row["curves"]["predicted_step_s"] for row in rows]
+            logs = [math.log(time) for row in times for time in row]
+            places = [y for line in points for y in line]
+            scale = (max(places) - min(places)) / (max(logs) - min(logs))
+            for place, value in zip(places, logs, strict=True):
+                self.assertAlmostEqual(min(places) + scale * (max(logs) - value), place, delta=0.2)
+
+    @unittest.skipIf(BROWSER is None, "needs chromium")
+    def test_sizes_of_indices_are_compared(self):
+        half = (self.folder / "train.csv").read_text().splitlines()[:13]
+        (self.folder / "half.csv").write_text("\n".join(half) + "\n")
+        self.expect_success("report", "train.csv", "half.csv", "-o", "page.html")
+        views = data_of(self.folder / "page.html")["views"]
+        acts = 'press(document.querySelector("#distributions svg"), "ArrowRight");'
+        for width in (390, 1600):
+            drawn = self.draw(self.folder / "page.html", width=width, acts=acts)
+        first = [view["distributions"][0] for view in views]
+        least = min(of["bins"][0]["from"] for of in first)
+        counts = [sum(b["count"] for b in of["bins"] if b["from"] == least) for of in first]
+        self.assertEqual([int(v) for v in drawn.figures["distribution-at"]], counts)
+        for of in first:
+            self.expect_figure(drawn, "distribution-p50", of["p50"])
+        self.assertEqual(drawn.figures["fact-samples"], ["24", "12"])
 
     @unittest.skipIf(BROWSER is None, "needs chromium")
     def test_names_that_look_like_pages_are_text(self):

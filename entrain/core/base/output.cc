@@ -122,10 +122,13 @@ std::string description_of(std::string_view head, std::uintmax_t bytes) {
     }
   }
   constexpr std::size_t kTarMagic = 257;
-  const bool tar = head.size() > kTarMagic && head.substr(kTarMagic).starts_with("ustar");
-  return fmt::format("{} ({})",
-                     tar ? "a tar archive" : "a file of another kind",
-                     format_bytes(static_cast<std::int64_t>(bytes)));
+  std::string_view what = "a file of another kind";
+  if (head.size() > kTarMagic && head.substr(kTarMagic).starts_with("ustar")) {
+    what = "a tar archive";
+  } else if (head.starts_with("\x89PNG")) {
+    what = "a PNG image";
+  }
+  return fmt::format("{} ({})", what, format_bytes(static_cast<std::int64_t>(bytes)));
 }
 
 // The folder on the way to `path` that belongs to a checkpoint of a run, empty where none does.
@@ -209,6 +212,12 @@ bool is_kind(OutputKind kind, std::string_view head) {
   return begins_with(head, mark.begin) && std::ranges::all_of(mark.first_line, holds);
 }
 
+std::string content_of(const fs::path& path) {
+  std::error_code error;
+  const std::uintmax_t bytes = fs::file_size(path, error);
+  return description_of(head_of(path), error ? 0 : bytes);
+}
+
 void Output::write(std::string_view content) const {
   if (named()) {
     write_file(path_, content);
@@ -226,11 +235,9 @@ Outputs::Outputs(std::vector<fs::path> inputs, bool force)
 
 void Outputs::check_file(const std::string& option, const fs::path& path, OutputKind kind) const {
   std::error_code error;
-  const std::uintmax_t bytes = fs::file_size(path, error);
-  const std::string head = head_of(path);
-  const bool known = bytes == 0 || is_kind(kind, head);
-  const std::string what = is_readable(path) ? "holds " + description_of(head, bytes)
-                                             : std::string("exists and cannot be read");
+  const bool known = fs::file_size(path, error) == 0 || is_kind(kind, head_of(path));
+  const std::string what =
+      is_readable(path) ? "holds " + content_of(path) : std::string("exists and cannot be read");
   for (const fs::path& input : inputs_) {
     if (fs::equivalent(path, input, error)) {
       refuse(option, path, "is an input of this command; name another file");
@@ -258,6 +265,9 @@ void Outputs::check_file(const std::string& option, const fs::path& path, Output
 Output Outputs::open(const std::string& option, const fs::path& path, OutputKind kind) {
   if (path.empty()) {
     return {};
+  }
+  if (path == "-") {
+    refuse(option, path, "is no file; /dev/stdout writes to the standard output, ./- to a file");
   }
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

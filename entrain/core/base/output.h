@@ -45,6 +45,10 @@ std::string_view name_of(OutputKind kind);
 // KiB are enough.
 bool is_kind(OutputKind kind, std::string_view head);
 
+// What the first bytes of the file say: "a plan (JSON)", "a PNG image (12 KiB)", else "a file of
+// another kind (12 KiB)".
+std::string content_of(const std::filesystem::path& path);
+
 // One output, made by Outputs::open(). A default-constructed one is unnamed; its write() does
 class Output {
  public:
@@ -82,6 +86,7 @@ class Outputs {
   //   a file of another kind in a folder that is an input    refused
   //   a character device, a pipe                        written to as a stream
   //   a folder, a block device, a socket                refused
+  //   `-`                                               refused: /dev/stdout is the standard output
   // Symbolic links are followed.
   //
   // Throws  InvalidInput naming `option`, the path and what is there.

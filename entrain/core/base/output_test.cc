@@ -169,6 +169,7 @@ TEST_F(NamedOutputs, RefuseWhatIsNoFile) {
   expect_refused("not a folder", put("file", "") / "plan.json", true);
   expect_refused("too long", folder_ / std::string(250, 'x'), true);
   expect_refused("too long", folder_ / std::string(5000, 'x'), true);
+  expect_refused("/dev/stdout", "-", true);
   const int descriptor = ::socket(AF_UNIX, SOCK_STREAM, 0);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -21,15 +21,6 @@ std::string number(double value) {
              : fmt::format("{:.3g}", value);
 }
 
-// "8 to 15" of whole numbers, else "8 to 16".
-std::string range_of(const Bin& bin, const Distribution& of) {
-  const bool whole = std::all_of(
-      of.values.begin(), of.values.end(), [](double value) { return value == std::floor(value); });
-  const double last = whole ? bin.to - 1 : bin.to;
-  return last == bin.from ? number(bin.from)
-                          : fmt::format("{} to {}", number(bin.from), number(last));
-}
-
 double share(const Bin& bin, const Distribution& of) {
   return static_cast<double>(bin.count) / static_cast<double>(of.values.size());
 }
@@ -99,6 +90,14 @@ std::vector<Bin> bins_of(const Distribution& distribution) {
     ++bins[at(bin_of(value) - first)].count;
   }
   return bins;
+}
+
+std::string range_of(const Bin& bin, const Distribution& of) {
+  const bool whole = std::all_of(
+      of.values.begin(), of.values.end(), [](double value) { return value == std::floor(value); });
+  const double last = whole ? bin.to - 1 : bin.to;
+  return last == bin.from ? number(bin.from)
+                          : fmt::format("{} to {}", number(bin.from), number(last));
 }
 
 FarOut far_out(const Distribution& distribution) {

@@ -32,6 +32,9 @@ struct Bin {
 // From the first bin with a value to the last.
 std::vector<Bin> bins_of(const Distribution& distribution);
 
+// "8 to 15" where all values are whole, else "8 to 16".
+std::string range_of(const Bin& bin, const Distribution& of);
+
 // Values more than three times the 99th percentile: the largest five, with how many there are.
 struct FarOut {
   std::int64_t count = 0;

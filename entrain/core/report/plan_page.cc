@@ -165,7 +165,8 @@ std::string certificate(const PlanSearchResult& result, const PlanSearchRequest&
   std::string text = fmt::format(
       "certificate, over {} batches of {} samples\n"
       "  simulated    {:>10}  policy {}, schedule {}, {} evaluations a step\n"
-      "  lower bound  {:>10}  under every plan of this cluster and every assignment\n"
+      "  lower bound  {:>10}  under every plan of this cluster and every assignment of the batches "
+      "above\n"
       "  ratio        {:>10.3f}\n"
       "  regret       {:>9.2f}%  that a new plan for every batch would gain, over the "
       "simulated\n",
@@ -191,8 +192,8 @@ std::string certificate(const PlanSearchResult& result, const PlanSearchRequest&
            "here\n";
   }
   return text + fmt::format(
-                    "  not proven: the budget of {} simulated steps left configurations that "
-                    "might reach {}; give more with --simulations\n",
+                    "  not proven: the budget of {} simulated steps left configurations "
+                    "whose lower bound is {}; give more with --simulations\n",
                     result.simulated_steps,
                     time_of(result.left_bound_ns));
 }
@@ -374,7 +375,8 @@ std::string regret_page(const DynamicRegret& regret) {
       "against re-planning for each of {} further batches at no cost of switching\n"
       "  this plan    {:>10}\n"
       "  re-planned   {:>10}  a regret of {:.2f} %{}\n"
-      "  lower bound  {:>10}  so that re-planning can gain {:.2f} % at most\n",
+      "  lower bound  {:>10}  under every plan of the cluster for each of these further batches: "
+      "re-planning can gain {:.2f} % at most\n",
       regret.batches,
       time_of(regret.static_ns),
       time_of(regret.dynamic_ns),
@@ -402,7 +404,7 @@ std::string neighbours_page(const std::vector<PlanNeighbour>& neighbours,
     }
     const std::int64_t mean = neighbour.candidate->mean_ns;
     const std::int64_t bound = neighbour.bound.ns / batches;
-    text += fmt::format("  {:<{}}  {:>10}  {:+.2f} %  {} (bound {}{})\n",
+    text += fmt::format("  {:<{}}  {:>10}  {:+.2f} %  {} (lower bound of this neighbour {}{})\n",
                         neighbour.change,
                         width,
                         time_of(mean),

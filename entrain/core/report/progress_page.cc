@@ -208,9 +208,23 @@ void add_rates(const RunProgress& progress, Page& page) {
   }
   if (progress.peak_bytes.has_value()) {
     page.line(label,
-              fmt::format("activations of the fullest lane {}, predicted {}",
+              fmt::format("activations in the last step, fullest lane {}, predicted {}",
                           format_bytes(*progress.peak_bytes),
                           format_bytes(progress.predicted_peak_bytes.value_or(0))));
+    label = "";
+  }
+  if (progress.highest_peak.has_value()) {
+    const LanePeak& peak = *progress.highest_peak;
+    page.line(label,
+              fmt::format("most so far {}: lane {}:{} in step {}, {}",
+                          format_bytes(peak.bytes),
+                          peak.replica,
+                          peak.lane,
+                          format_count(peak.step),
+                          peak.limit_bytes > 0 ? fmt::format("{} of its limit {}",
+                                                             percent(peak.of_limit()),
+                                                             format_bytes(peak.limit_bytes))
+                                               : "no limit"));
   }
 }
 
@@ -331,6 +345,15 @@ Json to_json(const RunProgress& progress) {
     validation = {{"step", progress.validation->step},
                   {"loss", or_null(progress.validation->loss)}};
   }
+  Json highest_peak;
+  if (progress.highest_peak.has_value()) {
+    const LanePeak& peak = *progress.highest_peak;
+    highest_peak = {{"replica", peak.replica},
+                    {"lane", peak.lane},
+                    {"step", peak.step},
+                    {"bytes", peak.bytes},
+                    {"limit_bytes", peak.limit_bytes > 0 ? Json(peak.limit_bytes) : Json()}};
+  }
   return {{"run", progress.run},
           {"state", name_of(progress.state)},
           {"step", progress.step},
@@ -354,6 +377,7 @@ Json to_json(const RunProgress& progress) {
           {"total_state_bytes", or_null(progress.total_bytes)},
           {"peak_bytes", or_null(progress.peak_bytes)},
           {"predicted_peak_bytes", or_null(progress.predicted_peak_bytes)},
+          {"highest_peak", highest_peak},
           {"lanes", lanes},
           {"warnings", progress.warnings}};
 }

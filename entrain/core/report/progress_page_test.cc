@@ -33,6 +33,7 @@ RunProgress progress_of(int num_lanes) {
   progress.total_bytes = 5 << 20;
   progress.peak_bytes = 7 << 20;
   progress.predicted_peak_bytes = 8 << 20;
+  progress.highest_peak = LanePeak{0, 1, 1'100, 9 << 20, 12 << 20};
   for (int lane = 0; lane < num_lanes; ++lane) {
     progress.lanes.push_back({lane / 2, lane % 2, "llm 0", (lane + 1) / 100.0, 0.5});
   }
@@ -118,11 +119,22 @@ TEST(ProgressPage, WorksWithLittle) {
   EXPECT_EQ(text.find("lanes"), std::string::npos) << text;
 }
 
+TEST(ProgressPage, ShowsTheMostMemorySoFarBesideItsLimit) {
+  RunProgress progress = progress_of(1);
+  const std::string most = "most so far 9.0 MiB: lane 0:1 in step 1,100, ";
+  EXPECT_NE(text_of(progress).find(most + "75 % of its limit 12.0 MiB"), std::string::npos)
+      << text_of(progress);
+  progress.highest_peak->limit_bytes = 0;
+  EXPECT_NE(text_of(progress).find(most + "no limit"), std::string::npos) << text_of(progress);
+}
+
 TEST(ProgressPage, JsonHasTheSameFigures) {
   const Json document = to_json(progress_of(2));
   EXPECT_EQ(document["step"], 1'200);
   EXPECT_EQ(document["validation"]["loss"], 2.75);
   EXPECT_EQ(document["lanes"][1]["busy"], 0.02);
+  EXPECT_EQ(document["highest_peak"]["bytes"], 9 << 20);
+  EXPECT_EQ(document["highest_peak"]["limit_bytes"], 12 << 20);
   EXPECT_TRUE(to_json(RunProgress{})["predicted_peak_bytes"].is_null());
 }
 

@@ -1,14 +1,18 @@
 #include "entrain/core/report/report_views.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <string_view>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
+#include "entrain/core/base/output.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/version.h"
 #include "entrain/core/report/step_view.h"
@@ -17,6 +21,8 @@ namespace entrain {
 namespace {
 
 constexpr int kWholePercent = 100;
+constexpr const char* kAllowed =
+    "a run's folder, its step.json, what `simulate --json` printed, or an index (CSV)";
 
 std::string seconds_text(double seconds) {
   return format_duration(std::chrono::nanoseconds(std::llround(1e9 * seconds)));
@@ -24,6 +30,23 @@ std::string seconds_text(double seconds) {
 
 void add_fact(Json& view, const std::string& name, const std::string& value) {
   view["facts"].push_back({name, value});
+}
+
+// By step, as `simulate --json` prints them; null of a single step, which is no curve.
+Json curves_from(const Json& curves, const std::string& where) {
+  ObjectReader reader(curves, where);
+  const std::size_t steps = reader.array("step").size();
+  for (const auto& [name, list] : curves.items()) {
+    for (const auto& [value, place] : reader.array(name.c_str())) {
+      if (!value->is_null() && !value->is_number()) {
+        throw InvalidInput(concat(place, ": neither a number nor null"));
+      }
+    }
+    if (list.size() != steps) {
+      reader.fail(name.c_str(), concat(list.size(), " given; allowed: as many as steps, ", steps));
+    }
+  }
+  return steps > 1 ? curves : Json();
 }
 
 // Of one row that `simulate --json` prints: figures, without a timeline.
@@ -51,6 +74,9 @@ Json view_of_case(const Json& row, const std::string& where) {
   add_fact(view, "slots", fmt::format("{:.4g}", reader.required<double>("num_slots")));
   add_fact(
       view, "peak memory of a lane", format_bytes(reader.required<std::int64_t>("peak_bytes")));
+  if (const Json* curves = reader.find("curves"); curves != nullptr) {
+    view["steps"] = curves_from(*curves, reader.where("curves"));
+  }
   if (const Json* causes = reader.find("gap_causes"); causes != nullptr) {
     ObjectReader shares(*causes, reader.where("gap_causes"));
     Json list = Json::array();
@@ -70,13 +96,19 @@ Json view_of_case(const Json& row, const std::string& where) {
   return view;
 }
 
+// Whether the file begins as a CSV with columns of an index does; gzip is looked into.
+bool may_be_index(std::string_view content) {
+  const std::string_view header = content.substr(0, content.find('\n'));
+  return header.find("sample_id") != std::string_view::npos &&
+         header.find("n_images") != std::string_view::npos;
+}
+
 Json views_of_document(const Json& document, const std::string& where) {
   if (document.is_object() && document.contains("timelines")) {
     return Json::array({view_of_step(document, where)});
   }
   if (!document.is_object() || !document.contains("rows")) {
-    throw InvalidInput(
-        concat(where, ": neither a step of a run (step.json) nor what `simulate --json` prints"));
+    throw InvalidInput(concat(where, ": JSON, but of something else; a report is of ", kAllowed));
   }
   ObjectReader reader(document, where);
   Json views = Json::array();
@@ -102,10 +134,11 @@ Json view_of_nothing(const std::string& name) {
           {"balance", nullptr},
           {"lanes", Json::array()},
           {"plan", nullptr},
-          {"drift", Json::array()}};
+          {"drift", Json::array()},
+          {"distributions", nullptr}};
 }
 
-Json views_of(const std::filesystem::path& path) {
+Json views_of(const std::filesystem::path& path, const ModelSpec* model) {
   if (path.filename() == "metrics.jsonl") {
     throw InvalidInput(
         fmt::format("'{}': name the run's folder, which has its plan, too", path.string()));
@@ -113,7 +146,17 @@ Json views_of(const std::filesystem::path& path) {
   if (std::filesystem::is_directory(path)) {
     return Json::array({view_of_run(path)});
   }
-  return views_of_document(read_json_file(path), path.string());
+  const std::string content = read_file(path);
+  const std::size_t begin = content.find_first_not_of(" \t\r\n");
+  const char first = begin == std::string::npos ? ' ' : content[begin];
+  if (first == '{' || first == '[') {
+    return views_of_document(parse_json(content, path.string()), path.string());
+  }
+  if (!may_be_index(content)) {
+    throw InvalidInput(
+        concat("'", path.string(), "' holds ", content_of(path), "; a report is of ", kAllowed));
+  }
+  return Json::array({view_of_index(path, model)});
 }
 
 Json view_of_step(Json step, const std::string& name) {
@@ -182,6 +225,15 @@ Json view_of_plan(const Json& plan) {
 }
 
 Json report_of_views(Json views, const std::string& title) {
+  const auto is_index = [](const Json& view) { return view.at("distributions").is_array(); };
+  const auto index = std::find_if(views.begin(), views.end(), is_index);
+  const auto other = std::find_if_not(views.begin(), views.end(), is_index);
+  if (index != views.end() && other != views.end()) {
+    throw InvalidInput(fmt::format(
+        "'{}' is an index and '{}' is not: an index is compared with indices; make two pages",
+        index->at("name").get<std::string>(),
+        other->at("name").get<std::string>()));
+  }
   std::map<std::string, int> seen;
   for (Json& view : views) {
     const auto name = view.at("name").get<std::string>();

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "entrain/core/base/json.h"
+#include "entrain/core/spec/model.h"
 
 namespace entrain {
 
@@ -16,10 +17,16 @@ namespace entrain {
 //         that is none of a run's.
 Json view_of_run(const std::filesystem::path& folder);
 
-// A run's folder, a step.json, or what `simulate --json` printed: the views in it.
+// An index: its counts and distributions, with a model those of the LLM's tokens, too.
 //
-// Throws  InvalidInput: none of these.
-Json views_of(const std::filesystem::path& path);
+// Throws  InvalidInput as read_index() and sample_work() do.
+Json view_of_index(const std::filesystem::path& path, const ModelSpec* model);
+
+// A run's folder, a step.json, what `simulate --json` printed, or an index, for which `model` is;
+// it may be null: the views in it.
+//
+// Throws  InvalidInput: none of these, saying what is given.
+Json views_of(const std::filesystem::path& path, const ModelSpec* model = nullptr);
 
 // One with a name and nothing to show.
 Json view_of_nothing(const std::string& name = "");
@@ -31,6 +38,8 @@ Json view_of_step(Json step, const std::string& name);
 Json view_of_plan(const Json& plan);
 
 // The document of report_page(). Views of the same name are numbered.
+//
+// Throws  InvalidInput if some views are of indices and some are not: nothing in them compares.
 Json report_of_views(Json views, const std::string& title);
 
 }  // namespace entrain

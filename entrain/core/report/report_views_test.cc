@@ -138,6 +138,79 @@ TEST_F(RunView, TakesRowsOfSimulateAndNumbersEqualNames) {
   EXPECT_EQ(gap["causes"][1]["ns"], 320'000'000);
 }
 
+TEST_F(RunView, TakesCurvesOfSimulate) {
+  Json row = {{"policy", "entrain"},
+              {"schedule", "1f1b"},
+              {"step_s", 2.0},
+              {"step_p95_s", 2.2},
+              {"lower_bound_s", 1.6},
+              {"vs_best", 1.0},
+              {"bubble", 0.25},
+              {"num_slots", 8.0},
+              {"peak_bytes", 1},
+              {"curves", {{"step", {0, 1}}, {"predicted_step_s", {2, nullptr}}}}};
+  const auto views = [&] {
+    return views_of(folder_.write("cases.json", Json({{"rows", {row}}}).dump()));
+  };
+  EXPECT_EQ(views()[0]["steps"], row["curves"]);
+  row["curves"]["predicted_step_s"] = {2, "slow"};
+  EXPECT_NE(error_of<InvalidInput>(views).find("predicted_step_s"), std::string::npos);
+  row["curves"]["predicted_step_s"] = {2};
+  EXPECT_NE(error_of<InvalidInput>(views).find("as many as steps"), std::string::npos);
+  row["curves"] = {{"step", {0}}, {"predicted_step_s", {2}}};
+  EXPECT_TRUE(views()[0]["steps"].is_null()) << "a single step is no curve";
+}
+
+constexpr const char* kIndexHead =
+    "sample_id,n_images,image_sizes,prompt_chars,response_chars,prompt_tokens_estimate,"
+    "response_tokens_estimate\n";
+
+TEST_F(RunView, HoldsTheDistributionsOfAnIndex) {
+  std::string text = kIndexHead;
+  for (int i = 0; i < 200; ++i) {
+    text += "s" + std::to_string(i) + ",1,10x20,4,4,5,5\n";
+  }
+  text += "huge,2,10x20;400x500,4,4,5,1000\nsilent,0,,4,0,7,0\n";
+  const Json view = views_of(folder_.write("train.csv", text)).at(0);
+  EXPECT_EQ(view["headline"][0],
+            "202 samples with 202 images; tokens of text: 10 at the median, 1,005 at the most.");
+  ASSERT_EQ(view["distributions"].size(), 3U);
+  const Json& tokens = view["distributions"][0];
+  EXPECT_EQ(tokens["count"], 202);
+  EXPECT_EQ(tokens["total"], 200 * 10 + 1005 + 7);
+  EXPECT_EQ(tokens["p99"], 10);
+  EXPECT_EQ(tokens["max"], 1005);
+  EXPECT_EQ(tokens["far_out"],
+            Json({{"count", 1}, {"largest", {{{"id", "huge"}, {"value", 1005}}}}}));
+  EXPECT_EQ(tokens["bins"][1]["range"], "8 to 15");
+  EXPECT_EQ(tokens["bins"][1]["count"], 200);
+  ASSERT_EQ(view["warnings"].size(), 2U) << view["warnings"];
+  EXPECT_NE(view["warnings"][0].get<std::string>().find("202 samples with estimated"),
+            std::string::npos);
+  EXPECT_NE(view["warnings"][1].get<std::string>().find("1 sample without a token of response"),
+            std::string::npos);
+  ModelSpec model;
+  model.llm.max_tokens = 100;
+  const Json modelled = view_of_index(run() / "train.csv", &model);
+  EXPECT_EQ(modelled["distributions"].back()["name"], "LLM tokens of a sample");
+  EXPECT_NE(modelled["warnings"].back().get<std::string>().find("1 sample longer than the 100"),
+            std::string::npos);
+}
+
+TEST_F(RunView, SaysWhatAFileHoldsThatIsNoInput) {
+  folder_.write("drawing.png", "\x89PNG\r\n");
+  const std::string message = error_of<InvalidInput>([&] { views_of(run() / "drawing.png"); });
+  EXPECT_NE(message.find("holds a PNG image (6 B)"), std::string::npos) << message;
+  EXPECT_NE(message.find("a run's folder, its step.json"), std::string::npos) << message;
+  folder_.write("cases.csv", "policy,schedule,step,step_s\n");
+  EXPECT_NE(error_of<InvalidInput>([&] { views_of(run() / "cases.csv"); }).find("cases of"),
+            std::string::npos);
+  Json views = views_of(folder_.write("train.csv", std::string(kIndexHead) + "s,0,,1,1,1,1\n"));
+  views.push_back(view_of_nothing("a run"));
+  EXPECT_NE(error_of<InvalidInput>([&] { report_of_views(views, "both"); }).find("two pages"),
+            std::string::npos);
+}
+
 // Whatever a document holds is data: it neither ends the script that holds it nor is a place.
 TEST(ReportPage, HoldsTheDocumentAndNothingElse) {
   const oracle::TemporaryFolder folder;

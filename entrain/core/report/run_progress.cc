@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/folder_lock.h"
 #include "entrain/core/base/json.h"
@@ -188,6 +189,12 @@ void RunWatch::add(RunRow row) {
   if (!row.drift_warning.empty()) {
     totals_.drift_warning = row.drift_warning;
   }
+  for (const LaneRow& lane : row.lanes) {
+    LanePeak& peak = totals_.peaks[{lane.replica, lane.lane}];
+    if (lane.peak_bytes.value_or(0) > peak.bytes) {
+      peak = {lane.replica, lane.lane, row.step, *lane.peak_bytes, 0};
+    }
+  }
   totals_.last = row;
   totals_.recent.push_back(std::move(row));
   totals_.recent.back().lanes.clear();
@@ -207,7 +214,7 @@ void RunWatch::read_documents() {
     }
   };
   read_changed("config.json", &RunWatch::read_config);
-  read_changed("plan.json", &RunWatch::read_stages);
+  read_changed("plan.json", &RunWatch::read_plan);
   read_changed("memory.json", &RunWatch::read_states);
 }
 
@@ -221,7 +228,7 @@ void RunWatch::read_config(const fs::path& path) {
   feeds_ = config.has("data") && !config.object("data").array("feed").empty();
 }
 
-void RunWatch::read_stages(const fs::path& path) {
+void RunWatch::read_plan(const fs::path& path) {
   const Json document = read_json_file(path);
   ObjectReader plan(document, path.string());
   stages_.clear();
@@ -237,6 +244,15 @@ void RunWatch::read_stages(const fs::path& path) {
                                   value_as<std::int64_t>(*parts[1].first, parts[1].second)));
     }
     stages_.push_back(join(names));
+  }
+  limits_.assign(stages_.size(), 0);
+  if (plan.has("limits")) {
+    ObjectReader limits = plan.object("limits");
+    limits_.assign(stages_.size(), limits.optional<std::int64_t>("bytes_per_lane", 0));
+    const auto of_lanes = limits.array("lane_bytes");
+    for (std::size_t lane = 0; lane < std::min(of_lanes.size(), limits_.size()); ++lane) {
+      limits_[lane] = value_as<std::int64_t>(*of_lanes[lane].first, of_lanes[lane].second);
+    }
   }
 }
 
@@ -303,6 +319,16 @@ void RunWatch::add_memory(RunProgress& progress) const {
   if (!states_.empty()) {
     progress.state_bytes = std::ranges::max(states_);
     progress.total_bytes = std::accumulate(states_.begin(), states_.end(), std::int64_t{0});
+  }
+  for (auto [place, peak] : totals_.peaks) {
+    if (peak.lane >= 0 && peak.lane < std::ssize(limits_)) {
+      peak.limit_bytes = limits_[at(peak.lane)];
+    }
+    const auto rank = [](const LanePeak& of) { return std::pair(of.of_limit(), of.bytes); };
+    if (peak.bytes > 0 &&
+        (!progress.highest_peak.has_value() || rank(peak) > rank(*progress.highest_peak))) {
+      progress.highest_peak = peak;
+    }
   }
   if (!totals_.last.has_value()) {
     return;
@@ -380,6 +406,15 @@ void RunWatch::add_warnings(WallTime now, RunProgress& progress) const {
   const std::optional<RunRow>& last = totals_.last;
   warn(last.has_value() && !last->loss.has_value(),
        [&] { return fmt::format("the loss of step {} is not a number", last->step); });
+  const std::optional<LanePeak>& peak = progress.highest_peak;
+  warn(peak.has_value() && peak->of_limit() > 1, [&] {
+    return fmt::format("lane {}:{} held {} of activations in step {}, above its limit of {}",
+                       peak->replica,
+                       peak->lane,
+                       format_bytes(peak->bytes),
+                       peak->step,
+                       format_bytes(peak->limit_bytes));
+  });
   constexpr double kNotableWait = 0.05;
   warn(progress.data_wait.value_or(0) >= kNotableWait, [&] {
     return fmt::format(

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "entrain/core/report/run_rows.h"
@@ -34,6 +35,18 @@ struct LaneLoad {
   std::string stages;  // "vision 0, llm 0"; empty without plan.json
   double busy = 0;     // share of the step, in [0, 1]
   double predicted_busy = 0;
+};
+
+// The most activations that a lane held in a step so far.
+struct LanePeak {
+  int replica = 0;
+  int lane = 0;
+  std::int64_t step = 0;
+  std::int64_t bytes = 0;
+  std::int64_t limit_bytes = 0;  // of the lane by plan.json; 0: none
+  [[nodiscard]] double of_limit() const {
+    return limit_bytes > 0 ? static_cast<double>(bytes) / static_cast<double>(limit_bytes) : 0;
+  }
 };
 
 // The median of the last 50 steps, unless it says otherwise. Empty: not known.
@@ -61,6 +74,7 @@ struct RunProgress {
   std::optional<std::int64_t> total_bytes;  // of all ranks
   std::optional<std::int64_t> peak_bytes;   // of activations in the last step: the fullest lane
   std::optional<std::int64_t> predicted_peak_bytes;
+  std::optional<LanePeak> highest_peak;  // of all steps: the lane nearest its limit, else the most
   std::vector<LaneLoad> lanes;
   std::vector<std::string> warnings;  // sentences
 };
@@ -111,7 +125,8 @@ class RunWatch {
     bool cut = false;  // the last line
     LossCurve losses;
     std::optional<ValidationRow> validation;
-    std::deque<RunRow> recent;  // the last 50 that were not skipped
+    std::map<std::pair<int, int>, LanePeak> peaks;  // by replica and lane, without limits
+    std::deque<RunRow> recent;                      // the last 50 that were not skipped
   };
 
   void read_rows();
@@ -119,7 +134,7 @@ class RunWatch {
   // config.json, plan.json and memory.json, where they have changed.
   void read_documents();
   void read_config(const std::filesystem::path& path);
-  void read_stages(const std::filesystem::path& path);
+  void read_plan(const std::filesystem::path& path);
   void read_states(const std::filesystem::path& path);
   [[nodiscard]] RunState state(std::chrono::system_clock::time_point now) const;
   void add_speed(RunProgress& progress) const;
@@ -136,6 +151,7 @@ class RunWatch {
   std::optional<std::int64_t> config_steps_;
   bool feeds_ = false;                // data.feed names some
   std::vector<std::string> stages_;   // [lane]
+  std::vector<std::int64_t> limits_;  // [lane] bytes of activations; 0: none
   std::vector<std::int64_t> states_;  // bytes of each rank
 };
 

@@ -94,6 +94,40 @@ TEST_F(WatchedRun, HasFiguresOfItsSteps) {
   EXPECT_TRUE(progress->warnings.empty());
 }
 
+TEST_F(WatchedRun, KeepsTheMostMemoryOfAllStepsBesideItsLimit) {
+  const auto step = [&](int number, int first, int second) {
+    append("{\"step\":" + std::to_string(number) + ",\"loss\":1,\"step_s\":0.1,\"lanes\":[" +
+           "{\"replica\":0,\"lane\":0,\"busy_s\":0.05,\"predicted_busy_s\":0.04,\"peak_bytes\":" +
+           std::to_string(first) +
+           "},{\"replica\":0,\"lane\":1,\"busy_s\":0.02,\"predicted_busy_s\":0.08," +
+           "\"peak_bytes\":" + std::to_string(second) + "}]}\n");
+  };
+  step(0, 900, 40);
+  step(1, 800, 60);
+  step(2, 700, 50);
+  RunWatch watch(folder());
+  RunProgress progress = watch.look(system_clock::now()).value();
+  EXPECT_EQ(progress.peak_bytes, 700);
+  ASSERT_TRUE(progress.highest_peak.has_value());
+  EXPECT_EQ(progress.highest_peak->bytes, 900);
+  EXPECT_EQ(progress.highest_peak->step, 0);
+  EXPECT_EQ(progress.highest_peak->limit_bytes, 0);
+  // By what each lane may hold the second is fuller.
+  write("plan.json",
+        R"({"lanes": [[["vision", 0]], [["llm", 1]]],
+            "limits": {"bytes_per_lane": 0, "lane_bytes": [1000, 64]}})");
+  RunWatch limited(folder());
+  progress = limited.look(system_clock::now()).value();
+  EXPECT_EQ(progress.highest_peak->bytes, 60);
+  EXPECT_EQ(progress.highest_peak->lane, 1);
+  EXPECT_EQ(progress.highest_peak->step, 1);
+  EXPECT_EQ(progress.highest_peak->limit_bytes, 64);
+  EXPECT_FALSE(warns_of(progress, "above its limit"));
+  step(3, 700, 65);
+  progress = limited.look(system_clock::now()).value();
+  EXPECT_TRUE(warns_of(progress, "lane 0:1 held 65 B of activations in step 3, above its limit"));
+}
+
 TEST_F(WatchedRun, FollowsRowsAsTheyAreWritten) {
   RunWatch watch(folder());
   EXPECT_FALSE(watch.look(system_clock::now()).has_value());

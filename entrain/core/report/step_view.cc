@@ -22,7 +22,16 @@ using std::chrono::nanoseconds;
 
 // What a page reads: numbers, since there are many.
 enum Kind { kForwardKind, kBackwardKind, kInputKind, kWeightKind, kOptimizerKind, kOther, kMerged };
-enum Wait { kNone, kFillWait, kFeatures, kActivation, kGradient, kOtherWait, kDrainWait };
+enum Wait {
+  kNone,
+  kFillWait,
+  kFeatures,
+  kActivation,
+  kGradient,
+  kOtherWait,
+  kDrainWait,
+  kDataWait
+};
 
 Kind kind_of(OperationKind kind) {
   switch (kind) {
@@ -54,6 +63,8 @@ class TimelineDrawing {
       if (event.category == EventCategory::kCompute) {
         of_lane_[lane_of(event)].push_back(&event);
         ++computes;
+      } else if (event.category == EventCategory::kWait) {
+        waited_[{lane_of(event), event.operation}] += event.finish - event.start;
       }
     }
     for (auto& lane : of_lane_) {
@@ -110,16 +121,22 @@ class TimelineDrawing {
     return bytes > 0 ? Json(bytes) : Json();
   }
 
-  // Why the lane did nothing before an operation, as far as its kind tells.
-  [[nodiscard]] Wait wait_of(const Operation& operation, bool first) const {
+  // Why the lane did nothing for `gap` before an operation: by its kind, and whether it waited for
+  // its inputs. Samples are all that a stage without another before it waits for.
+  [[nodiscard]] Wait wait_of(const TimelineEvent& event, nanoseconds gap, bool first) const {
+    const Operation& operation = operation_of(event);
+    const UnitKey& unit = operation.unit;
+    const bool has_features = unit.module == program_.llm_module() && unit.module > 0;
+    if (operation.kind == OperationKind::kForward && unit.stage == 0 && !has_features) {
+      const auto waited = waited_.find({lane_of(event), event.operation});
+      return waited != waited_.end() && 2 * waited->second > gap ? kDataWait : kOtherWait;
+    }
     if (first) {
       return kFillWait;
     }
     switch (operation.kind) {
       case OperationKind::kForward:
-        return operation.unit.stage > 0                         ? kActivation
-               : operation.unit.module == program_.llm_module() ? kFeatures
-                                                                : kOtherWait;
+        return unit.stage > 0 ? kActivation : kFeatures;
       case OperationKind::kBackward:
       case OperationKind::kBackwardInput:
         return kGradient;
@@ -149,7 +166,7 @@ class TimelineDrawing {
         begin = end + gap;
         kinds.push_back(kind_of(operation.kind));
         drawn.push_back(event);
-        waits.push_back(gap.count() > 0 ? wait_of(operation, kinds.size() == 1) : kNone);
+        waits.push_back(gap.count() > 0 ? wait_of(*event, gap, kinds.size() == 1) : kNone);
         gaps.push_back(gap.count());
         durations.push_back(std::max<std::int64_t>(0, (event->finish - begin).count()));
       }
@@ -236,9 +253,10 @@ class TimelineDrawing {
   const StepViewRequest& request_;
   const Program& program_;
   const Timeline& timeline_;
-  std::vector<std::vector<const TimelineEvent*>> of_lane_;  // compute events, as they ran
-  std::map<const TimelineEvent*, std::size_t> places_;      // as drawn, in their lane
-  std::map<std::pair<int, UnitKey>, int> numbers_;          // of units, by replica
+  std::vector<std::vector<const TimelineEvent*>> of_lane_;     // compute events, as they ran
+  std::map<std::pair<std::size_t, int>, nanoseconds> waited_;  // [lane, operation] for inputs
+  std::map<const TimelineEvent*, std::size_t> places_;         // as drawn, in their lane
+  std::map<std::pair<int, UnitKey>, int> numbers_;             // of units, by replica
   Json units_ = {{"module", Json::array()},
                  {"stage", Json::array()},
                  {"slot", Json::array()},
@@ -404,12 +422,13 @@ std::vector<std::string> headline_of(const StepViewRequest& request) {
                   share(largest->first),
                   largest->second)};
   if (request.bound.count() > 0) {
-    result.push_back(
-        fmt::format("The step is predicted to take {}, {:.2f} times its lower bound of {}.",
-                    format_duration(request.predicted->makespan),
-                    static_cast<double>(request.predicted->makespan.count()) /
-                        static_cast<double>(request.bound.count()),
-                    format_duration(request.bound)));
+    result.push_back(fmt::format(
+        "The step is predicted to take {}, {:.2f} times its lower bound of {} (over all "
+        "assignments and orders on these lanes).",
+        format_duration(request.predicted->makespan),
+        static_cast<double>(request.predicted->makespan.count()) /
+            static_cast<double>(request.bound.count()),
+        format_duration(request.bound)));
   }
   if (request.measured != nullptr && request.predicted->makespan.count() > 0) {
     result.push_back(fmt::format(

@@ -55,6 +55,45 @@ std::int64_t sum_of(const Json& list) {
       });
 }
 
+// In a measured step all starts 100 ns late; `waited` of them, where it is known, for samples.
+TEST(StepView, NamesWaitsForSamples) {
+  using std::chrono::nanoseconds;
+  Drawn drawn(0);
+  const auto first_wait = [&](nanoseconds waited) {
+    Timeline measured = drawn.timeline;
+    for (TimelineEvent& event : measured.events) {
+      event.start += nanoseconds(100);
+      event.finish += nanoseconds(100);
+    }
+    const TimelineEvent first = *std::min_element(
+        measured.events.begin(), measured.events.end(), [](const auto& a, const auto& b) {
+          return std::pair(a.category, a.start) < std::pair(b.category, b.start);
+        });
+    const Operation& operation =
+        drawn.program.replicas[0]
+            .lanes[static_cast<std::size_t>(first.lane)][static_cast<std::size_t>(first.operation)];
+    EXPECT_EQ(std::pair(operation.unit.module, operation.unit.stage), std::pair(0, 0));
+    if (waited.count() > 0) {
+      TimelineEvent wait = first;
+      wait.category = EventCategory::kWait;
+      wait.start = first.start - waited;
+      wait.finish = first.start;
+      measured.events.push_back(wait);
+    }
+    drawn.request.measured = &measured;
+    const Json view = step_view(drawn.request);
+    for (const Json& lane : view["timelines"].at(1)["lanes"]) {
+      if (lane["replica"] == first.replica && lane["lane"] == first.lane) {
+        return lane["events"]["wait"].at(0).get<int>();
+      }
+    }
+    return -1;
+  };
+  EXPECT_EQ(first_wait(nanoseconds(90)), 7);
+  EXPECT_EQ(first_wait(nanoseconds(40)), 5);  // mostly something else
+  EXPECT_EQ(first_wait(nanoseconds(0)), 5);
+}
+
 // Every compute event is there with its time, its unit and its samples; what lanes do sums up to
 // the step; balances are the work.
 TEST(StepView, HoldsTheTimelineOfRandomCases) {

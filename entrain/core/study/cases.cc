@@ -97,6 +97,10 @@ class CaseRunner {
       result.refused = no.what();
       return result;
     }
+    result.samples = inputs_.costs.num_samples;
+    for (const SampleWork& work : inputs_.costs.work) {
+      result.llm_tokens += work.llm_tokens;
+    }
     result.step_ns = step.timeline.makespan.count();
     result.bound_ns = step.bound.count();
     result.causes = gap_causes(step.program, step.timeline, inputs_.costs, step.bound);

@@ -75,6 +75,8 @@ int best_slots(const std::vector<SlotTrial>& trials);
 struct CaseStep {
   // Why nothing fits, or why the schedule cannot run the plan; the other fields are empty then.
   std::string refused;
+  std::int64_t samples = 0;
+  std::int64_t llm_tokens = 0;
   std::int64_t step_ns = 0;
   std::int64_t bound_ns = 0;        // step_lower_bound()
   std::optional<GapCauses> causes;  // of step_ns - bound_ns; none for a mean over plans

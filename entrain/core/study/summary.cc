@@ -274,6 +274,28 @@ Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules
   return document;
 }
 
+Json curves_of(const CaseResult& result, std::int64_t first_step) {
+  Json curves = Json::object();
+  for (std::size_t i = 0; i < result.steps.size(); ++i) {
+    const CaseStep& step = result.steps[i];
+    const double step_s = 1e-9 * static_cast<double>(step.step_ns);
+    const auto rate = [&](std::int64_t count) {
+      return step_s > 0 && count > 0 ? Json(static_cast<double>(count) / step_s) : Json();
+    };
+    const auto add = [&](const char* name, const Json& value) {
+      curves[name].push_back(step.refused.empty() ? value : Json());
+    };
+    curves["step"].push_back(first_step + static_cast<std::int64_t>(i));
+    add("predicted_step_s", step_s);
+    add("lower_bound_s", 1e-9 * static_cast<double>(step.bound_ns));
+    add("llm_tokens_per_s", rate(step.llm_tokens));
+    add("samples_per_s", rate(step.samples));
+    add("bubble", step.bubble);
+    add("deferred", step.deferred);
+  }
+  return curves;
+}
+
 std::string cases_csv(const std::vector<CaseResult>& cases,
                       const std::vector<std::string>& modules) {
   std::vector<std::string> header = {"policy",

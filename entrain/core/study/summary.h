@@ -58,6 +58,11 @@ std::vector<CaseSummary> summarise(const std::vector<CaseResult>& cases);
 
 Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules);
 
+// Of each step, as a report's view has it: lists of equal length by name (`step`,
+// `predicted_step_s`, `lower_bound_s`, `llm_tokens_per_s`, `samples_per_s`, `bubble`, `deferred`);
+// null where the step was refused. `first_step`: of result.steps.
+Json curves_of(const CaseResult& result, std::int64_t first_step);
+
 // A header, then one line per case and step. A refused step has empty figures and its reason.
 // Columns: policy, schedule, step, step_s, lower_bound_s, gap, bubble, num_slots (`;` between
 // replicas), deferred, per module <m>_cv, <m>_floor_cv, <m>_max_over_mean, <m>_std_s (means over

@@ -148,6 +148,17 @@ TEST(SummaryJson, HoldsEveryModule) {
   EXPECT_FALSE(to_json(summaries[3], kModules).contains("step_s"));
 }
 
+TEST(SummaryCurves, HoldEveryStepAndNullWhereItWasRefused) {
+  CaseResult result{"entrain", "1f1b", {summary_step(400, 200), refused_step()}};
+  result.steps[0].samples = 8;
+  const Json curves = curves_of(result, 7);
+  EXPECT_EQ(curves["step"], Json({7, 8}));
+  EXPECT_EQ(curves["predicted_step_s"], Json({1e-9 * 400, nullptr}));
+  EXPECT_EQ(curves["lower_bound_s"], Json({1e-9 * 200, nullptr}));
+  EXPECT_EQ(curves["samples_per_s"], Json({8 / (1e-9 * 400), nullptr}));
+  EXPECT_EQ(curves["llm_tokens_per_s"], Json({nullptr, nullptr})) << "not known";
+}
+
 TEST(CasesCsv, HasOneLinePerCaseAndStep) {
   const std::string text = cases_csv(make_cases(), kModules);
   CsvReader reader(text, "csv");

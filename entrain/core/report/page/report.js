@@ -64,6 +64,9 @@ const largest = (list) => list.reduce((most, value) => (value > most ? value : m
 const smallest = (list) => list.reduce((least, value) => (value < least ? value : least), Infinity);
 const clip = (text, length = 60) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
 
+// Of a path the end says most.
+const clip_front = (text, length) => (text.length > length ? `…${text.slice(1 - length)}` : text);
+
 // The value below which `fraction` of the list lies; between two values it is interpolated.
 function quantile(list, fraction) {
   const sorted = Float64Array.from(list).sort();

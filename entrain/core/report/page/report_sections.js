@@ -108,7 +108,7 @@ function comparison(views) {
   const heads = views.map((view, index) => make("span", { class: "viewname",
     style: { "--color": view_colour(index) } }, make("span", {}, view.name)));
   const all = views.map((_, k) => k + 1);
-  const figures = views.length <= 5 ?
+  const figures = !columns.length ? null : views.length <= 5 ?
     table(["", ...heads], columns.map((column) => [column[0], ...views.map((view) => cell(view,
       column))]), { numeric: all, label: "The views compared" }) :
     table(["view", ...columns.map(([title]) => title)], views.map((view, index) => [heads[index],
@@ -120,8 +120,8 @@ function comparison(views) {
     return { class: new Set(values).size > 1 ? "differs" : null, cells: [name, ...values.map((
         value) => (value === null ? null : figure(`fact-${name}`, value, value)))] };
   });
-  return section("comparison", "Comparison", null, make("div", { class: "pair" }, make("div", {},
-      figures),
+  return section("comparison", "Comparison", null, make("div", { class: "pair" },
+    figures && make("div", {}, figures),
     names.length ? make("div", {}, table(["settings; rows that differ are bold", ...views.map((
       view) => view.name)], facts, { label: "Settings of the views" })) : null));
 }
@@ -179,7 +179,7 @@ function gap_section(views) {
       percent(rest / gap.step_ns))]), make("span", { class: "said" },
       "The lane has this much more to do than the bound counts.")]);
   }
-  const headings = ["cause", ...shown.flatMap(({ view }) => [several ? clip(view.name, 28) : "time",
+  const headings = ["cause", ...shown.flatMap(({ view }) => [several ? clip_front(view.name, 28) : "time",
     "of the step"
   ]), "in words"];
   return section("gap", "Where the gap to the bound goes",
@@ -219,146 +219,6 @@ function lanes_section(views) {
   return section("lanes", "How each lane spends the predicted step", null,
     make("div", { class: "keys" }, used.map(([, text, style]) => key(`var(${style})`, text))),
     per_view(views, (view) => view.lanes.length > 0, block));
-}
-
-// One module's work: a bar a replica, and small bars of its slots.
-function balance_block(view, module) {
-  const { modules, replicas, slots } = view.balance;
-  const totals = replicas.map((row) => row[module] || 0);
-  const work = slots.map((list) => list.map((row) => row[module] || 0));
-  const all = work.flat();
-  const mean = (list) => sum(list) / list.length;
-  if (!(sum(all) > 0) && !(sum(totals) > 0)) return null;
-  const top = largest(all);
-  const at = work.findIndex((list) => list.includes(top));
-  const words = [];
-  if (totals.length > 1) words.push("The busiest replica has ", figure("balance-replica-ratio",
-      largest(totals) / mean(totals), `${(largest(totals) / mean(totals)).toFixed(3)} ×`),
-    " the mean work. ");
-  if (all.length > 1 && top > 0) words.push("The heaviest slot has ", figure("balance-slot-ratio",
-      top / mean(all), `${(top / mean(all)).toFixed(2)} ×`),
-    ` the mean: ${totals.length > 1 ? `replica ${at}, ` : ""}slot ${work[at].indexOf(top)}. `,
-    "The mean slot takes ", figure("balance-slot-mean", mean(all), time_text(mean(all))), ".");
-  const svg = make(
-"svg:svg", { role: "img", "aria-label": `Work of ${modules[module]} in each replica and slot` });
-  const draw = (printing) => {
-    const width = printing ? 480 : Math.max(240, svg.clientWidth || 400);
-    const row = 34;
-    const left = 58;
-    const whole = totals.length > 1 ? Math.min(120, width * 0.2) : 0;
-    const start = left + (whole ? whole + 14 : 0);
-    const height = totals.length * row;
-    const colour_name = `var(${module_colour(modules, module)}-b)`;
-    const parts = [];
-    totals.forEach((total, r) => {
-      const base = (r + 1) * row - 5;
-      parts.push(make("svg:text", { x: 0, y: base - 9 }, `replica ${r}`));
-      if (whole) {
-        const length = (whole * total) / largest(totals);
-        parts.push(make("svg:rect", { x: left, y: base - 19, width: length, height: 13,
-          style: { fill: colour_name } }, make("svg:title", {},
-          `replica ${r}: ${time_text(total)}`)));
-      }
-      const wide = (width - start) / Math.max(1, work[r]?.length || 0);
-      const bars = new Map(); // one bar a pixel, the greatest of its slots
-      (work[r] || []).forEach((value, k) => { const x = wide >= 1 ? k * wide : Math.floor(k *
-          wide);
-        bars.set(x, Math.max(bars.get(x) || 0, value)); });
-      const path = [...bars].map(([x, value]) => { const h = top > 0 ? (value / top) * (row -
-            9) :
-          0; return `M${(start + x).toFixed(2)} ${base}v${(-h).toFixed(2)}h${(wide > 3 ? wide - 1 : Math.max(1, wide)).toFixed(2)}v${h.toFixed(2)}z`; })
-        .join("");
-      parts.push(make("svg:path", { d: path, style: { fill: colour_name } }));
-      const y = base - (top > 0 ? (mean(all) / top) * (row - 9) : 0);
-      parts.push(make("svg:line", { x1: start, x2: width, y1: y,
-      y2: y, "stroke-dasharray": "3 2",
-      style: { stroke: "var(--text)", "stroke-width": 0.8 } }));
-      parts.push(make("svg:line", { class: "axis", x1: start, x2: width, y1: base,
-        y2: base }));
-    });
-    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-    svg.replaceChildren(...parts);
-  };
-  redraws.push(draw);
-  return make("div", { class: "balance" }, make("h3", {}, modules[module]), make(
-  "p", { class: "note" }, words), svg);
-}
-
-function balance_section(views) {
-  const blocks = per_view(views, (view) => view.balance && view.balance.replicas.length > 0, (
-    view) => view.balance.modules.map((_, module) => balance_block(view, module)));
-  return blocks && section("balance", "Balance of each module",
-    "In the predicted step. Bars on the left are whole replicas, bars on the right their slots in order; the dashed line is the mean slot.",
-    blocks);
-}
-
-// Lanes with a memory curve, from all timelines of the view.
-function memory_lanes(view) {
-  const lanes = new Map();
-  for (const timeline of view.timelines) {
-    for (const lane of timeline.lanes) {
-      if (!lane.memory || !lane.memory.bytes.length) continue;
-      const id = `${lane.replica} ${lane.lane}`;
-      if (!lanes.has(id)) lanes.set(id, { title: lane_title(lane), limit: lane.limit_bytes,
-        curves: [] });
-      lanes.get(id).curves.push({ label: timeline.label, makespan: timeline.makespan_ns,
-        memory: lane.memory, peak: largest(lane.memory.bytes) });
-    }
-  }
-  return [...lanes.values()];
-}
-
-function memory_chart(lane, top, span) {
-  const [width, height] = [220, 62];
-  const x_at = (t) => (t / span) * width;
-  const y_at = (bytes) => height - (bytes / top) * (height - 2);
-  const paths = lane.curves.map(({ label, memory, makespan }) => {
-    const times = [],
-      bytes = [];
-    memory.time_ns.forEach((t, k) => { if (k) { times.push(t);
-        bytes.push(memory.bytes[k - 1]); } times.push(t);
-      bytes.push(memory.bytes[k]); });
-    times.push(makespan);
-    bytes.push(memory.bytes[memory.bytes.length - 1]);
-    return make("svg:path", { d: thin(times, bytes, x_at, y_at),
-    fill: "none", "stroke-dasharray": label === "predicted" && lane.curves.length > 1 ?
-        "4 2" : null, style: { stroke: label === "measured" ? "var(--view-0)" :
-          "var(--view-1)", "stroke-width": 1.2 } });
-  });
-  const limit = Number.isFinite(lane.limit) ? make("svg:line", { x1: 0, x2: width, y1: y_at(lane
-        .limit), y2: y_at(lane.limit), style: { stroke: "var(--error)", "stroke-width": 1.2 } }) :
-    null;
-  const words = lane.curves.flatMap(({ label, peak }, k) => [k ? ", " : "", lane.curves.length > 1 ?
-    `${label} peak ` : "peak ", figure("memory-peak", peak, bytes_text(peak))
-  ]);
-  if (limit) words.push(" of ", figure("memory-limit", lane.limit, bytes_text(lane.limit)));
-  const over = limit && lane.curves.some(({ peak }) => peak > lane.limit);
-  return make("div", { class: "small" }, make("div", {}, lane.title),
-    make("svg:svg", { viewBox: `0 -1 ${width} ${height + 2}`, preserveAspectRatio: "none",
-      role: "img", "aria-label": `Memory of ${lane.title} over the step` }, make(
-    "svg:line", { class: "axis", x1: 0, x2: width, y1: height, y2: height }), paths, limit),
-    make("div", { class: "said" }, words, over ? make("b", {}, " above its limit") : null));
-}
-
-function memory_section(views) {
-  const all = views.map(memory_lanes);
-  const lanes = all.flat();
-  if (!lanes.length) return null;
-  const peaks = lanes.flatMap((lane) => lane.curves.map((curve) => curve.peak));
-  const top = Math.max(1, largest([...peaks, ...known(lanes.map((lane) => lane.limit))]));
-  const span = Math.max(1, largest(lanes.flatMap((lane) => lane.curves.map((curve) => curve
-    .makespan))));
-  const keys = [...new Set(lanes.flatMap((lane) => lane.curves.map((curve) => curve.label)))].map((
-    label) => key(label === "measured" ? "var(--view-0)" : "var(--view-1)", label, "line"));
-  if (lanes.some((lane) => Number.isFinite(lane.limit))) keys.push(key("var(--error)", "limit",
-    "line"));
-  return section("memory", "Memory over the step", make("span", {},
-      "All charts have the same axes: 0 to ", figure("memory-axis", top, bytes_text(top)),
-      ", 0 to ", figure("memory-span", span, time_text(span)), ". The highest peak is ", figure(
-        "memory-highest-peak", largest(peaks), bytes_text(largest(peaks))), "."),
-    make("div", { class: "keys" }, keys), per_view(views, (view) => memory_lanes(view).length > 0,
-      (view) => make("div", { class: "smalls" }, memory_lanes(view).map((lane) => memory_chart(
-        lane, top, span)))));
 }
 
 function plan_block(view) {
@@ -418,7 +278,7 @@ async function start() {
     const page = document.getElementById("page");
     page.append(page_head(report), summary_of(views));
     for (const draw of [comparison, timelines_section, steps_section, gap_section, lanes_section,
-        balance_section, memory_section, plan_section, drift_section
+        balance_section, memory_section, plan_section, drift_section, distributions_section
       ]) {
       const part = draw(views);
       if (part) page.append(part);

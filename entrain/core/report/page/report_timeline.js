@@ -3,12 +3,13 @@
 const KINDS = ["forward", "backward", "input gradient", "weight gradient", "optimizer",
   "communication", "short operations, merged"
 ];
-const WAITS = ["", "fill", "features", "activation", "gradient", "other", "drain"];
+const WAITS = ["", "fill", "features", "activation", "gradient", "other", "drain", "data"];
 const WAIT_WORDS = ["", "the pipeline fills: no operation is ready yet",
   "waits for features of an encoder",
   "waits for the activation of the previous stage", "waits for a gradient",
-  "waits for its samples, or for another reason",
-  "drain: nothing is left but what ends the step"
+  "waits for a reason that was not recorded",
+  "drain: nothing is left but what ends the step",
+  "waits for data: its samples are not read and decoded yet"
 ];
 const DRAIN = 6;
 const MAX_ARROWS = 80; // with more in view only those of the operation pointed at are drawn
