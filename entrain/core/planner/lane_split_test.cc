@@ -247,7 +247,7 @@ TEST(PlanLaneSplit, WrapsEveryModuleAroundItsLanes) {
 TEST(PlanLaneSplit, SharesLanesAmongAllModules) {
   for (const char* schedule : {"dip", "entrain"}) {
     LaneSplitCase instance(2, 3, {1.0, 1.0, 1.0});
-    instance.request.shared_lanes = true;
+    instance.request.shared_lanes = SharedLanes::kOnly;
     instance.request.schedule = schedule;
     const LaneSplitResult result = plan_lane_split(instance.request);
     ASSERT_TRUE(result.fits());

@@ -107,7 +107,7 @@ TEST(PlanSpace, SharesAllLanesWhereAsked) {
   const ModelSpec model = make_model(2);
   const ClusterSpec cluster = make_cluster(1, 4);
   SpaceOptions options{.global_batch = 1};
-  options.shared_lanes = true;
+  options.shared_lanes = SharedLanes::kOnly;
   const std::vector<std::vector<Degrees>> degrees(3, {{1, 1}, {2, 1}});
   const std::vector<PlanShape> configs = list(PlanSpace(model, cluster, degrees, options), 1);
   ASSERT_EQ(configs.size(), 2U);  // four lanes of a device, or two lanes of two
