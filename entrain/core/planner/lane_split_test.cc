@@ -262,6 +262,27 @@ TEST(PlanLaneSplit, SharesLanesAmongAllModules) {
   }
 }
 
+// Where modules share lanes beside those with their own, the faster of both is the best.
+TEST(PlanLaneSplit, TakesSharedLanesWhereTheyAreFaster) {
+  int shared = 0;
+  for (const int lanes : {2, 3, 4}) {
+    LaneSplitCase instance(1, lanes, {1.0, 1.0});
+    instance.request.schedule = "1f1b";
+    const LaneSplitResult apart = plan_lane_split(instance.request);
+    instance.request.shared_lanes = SharedLanes::kOnly;
+    const LaneSplitResult only = plan_lane_split(instance.request);
+    instance.request.shared_lanes = SharedLanes::kToo;
+    const LaneSplitResult both = plan_lane_split(instance.request);
+    ASSERT_TRUE(apart.fits() && only.fits() && both.fits());
+    EXPECT_EQ(both.splits.size(), apart.splits.size() + 1);
+    EXPECT_EQ(both.splits.front().mean_ns,
+              std::min(apart.splits.front().mean_ns, only.splits.front().mean_ns));
+    shared += both.best().lanes.front().size() == 2 ? 1 : 0;
+  }
+  EXPECT_GT(shared, 0);
+  EXPECT_LT(shared, 3);
+}
+
 // Between what the leanest and the fastest plan hold: the fastest that fits is taken.
 TEST(PlanLaneSplit, KeepsTheMemoryLimitWithVirtualStages) {
   LaneSplitCase instance(1, 4, {1.0, 1.0});

@@ -299,12 +299,9 @@ PlanSpace::PlanSpace(const ModelSpec& model,
     replica_counts_ = {options.replicas};
   }
   for (const int replicas : replica_counts_) {
-    const bool only = options_.shared_lanes == SharedLanes::kOnly;
-    const int shared = options_.shared_lanes == SharedLanes::kNever
-                           ? 0
-                           : most_devices_used(replicas, SharedLanes::kOnly);
-    used_.push_back(only ? shared : most_devices_used(replicas, SharedLanes::kNever));
-    used_by_shared_.push_back(shared);
+    const bool too = options_.shared_lanes == SharedLanes::kToo;
+    used_.push_back(most_devices_used(replicas));
+    used_by_shared_.push_back(too ? most_devices_shared(replicas) : 0);
   }
 }
 
@@ -318,7 +315,7 @@ struct PlanSpace::Walk {
   const Filter& filter;
   const Visit& visit;
   SharedLanes sharing;
-  int target;  // devices to use; with idle devices an upper limit
+  int target;         // devices to use; with idle devices an upper limit
   int shared_target;  // by kSharedLanes
   bool idle;
   std::set<int> slots_of;  // numbers of slots to try
@@ -423,13 +420,18 @@ struct PlanSpace::Walk {
       config.layout = ModuleLayout::kSharedEncoders;
       all_shared(llm() - 1, 1, target);
     }
-    if (modules > 1) {
-      config.layout = ModuleLayout::kColocated;
-      all_shared(llm(), 1, shared ? target : 1);
-    }
-    if (modules > 1 && sharing == SharedLanes::kToo) {
+    on_the_same_lanes(1, shared ? target : 1);
+    if (sharing == SharedLanes::kToo) {
       target = shared_target;
-      all_shared(llm(), 2, target);
+      on_the_same_lanes(2, target);
+    }
+  }
+
+  // All modules, on numbers of lanes.
+  void on_the_same_lanes(int least, int most) {
+    if (space.model_.num_modules() > 1) {
+      config.layout = ModuleLayout::kColocated;
+      all_shared(llm(), least, most);
     }
   }
 
@@ -541,7 +543,7 @@ std::vector<unsigned> PlanSpace::feature_sets() const {
   return result;
 }
 
-int PlanSpace::most_devices_used(int replicas, SharedLanes sharing) const {
+int PlanSpace::most_devices_used(int replicas) const {
   const int devices = num_devices() / replicas;
   // [number] whether modules up to the current one can use exactly this number.
   std::vector<char> reachable(at(devices + 1), 0);
@@ -561,6 +563,8 @@ int PlanSpace::most_devices_used(int replicas, SharedLanes sharing) const {
     }
     reachable = std::move(next);
   }
+  const SharedLanes sharing =
+      options_.shared_lanes == SharedLanes::kOnly ? SharedLanes::kOnly : SharedLanes::kNever;
   const int least = sharing == SharedLanes::kOnly ? devices + 1 : model_.num_modules();
   for (int used = devices; used >= least; --used) {
     if (reachable[at(used)] != 0) {
@@ -577,6 +581,20 @@ int PlanSpace::most_devices_used(int replicas, SharedLanes sharing) const {
   walk.config.replicas = replicas;
   walk.config.modules.resize(at(model_.num_modules()));
   walk.all_layouts();
+  return most;
+}
+
+int PlanSpace::most_devices_shared(int replicas) const {
+  const int devices = num_devices() / replicas;
+  int most = 0;
+  const Visit found = [&](const PlanShape& config) {
+    most = std::max(most, devices_per_replica(config));
+  };
+  const Filter all;
+  Walk walk{*this, all, found, SharedLanes::kToo, devices, devices, true, {1}, {}};
+  walk.config.replicas = replicas;
+  walk.config.modules.resize(at(model_.num_modules()));
+  walk.on_the_same_lanes(2, devices);
   return most;
 }
 

@@ -118,7 +118,7 @@ struct SpaceOptions {
   std::vector<int> microbatches{4};  // samples of a slot: num_slots = ⌈global_batch / (D·µ)⌉
   int replicas = 0;                  // > 0: only so many
   SharedLanes shared_lanes = SharedLanes::kNever;
-  int virtual_stages = 1;            // of every module; kAutoVirtualStages: any numbers
+  int virtual_stages = 1;     // of every module; kAutoVirtualStages: any numbers
   bool virtual_only = false;  // no configuration without virtual stages: `interleaved` wants that
   bool idle_devices = false;  // also configurations that leave devices idle at will
 };
@@ -175,7 +175,8 @@ class PlanSpace {
 
  private:
   struct Walk;
-  [[nodiscard]] int most_devices_used(int replicas, SharedLanes sharing) const;
+  [[nodiscard]] int most_devices_used(int replicas) const;
+  [[nodiscard]] int most_devices_shared(int replicas) const;  // by kSharedLanes
   // Whether it is kColocated on several lanes beside other layouts.
   [[nodiscard]] bool shares_all_lanes(const PlanShape& config) const;
 
