@@ -210,7 +210,7 @@ Json contest_rows(const PaperStudy& paper,
       if (memory.seed != 0 && contest.schedules.size() > 1) {
         request.schedules = {"1f1b", "entrain"};
       }
-      request.steps = paper.quick ? 3 : 10;
+      request.steps = paper.quick ? 3 : memory.seed == 0 ? 10 : 5;
       request.memory = parse_memory_rule(memory.rule);
       request.threads = paper.threads;
       if (contest.tries_slots) {
