@@ -64,17 +64,19 @@ int batches_of(const PlanFlags& options, const Study& study) {
 // What lanes host and the schedules of that, for a LaneSplitRequest and a PlanSearchRequest.
 template <class Request>
 void set_lanes(const PlanFlags& options,
-               bool& shared_lanes,
+               SharedLanes& shared_lanes,
                int& virtual_stages,
                Request& request) {
   virtual_stages = options.virtual_stages;
-  shared_lanes = options.layout == "shared";
+  shared_lanes = options.layout == "shared"  ? SharedLanes::kOnly
+                 : options.layout == "apart" ? SharedLanes::kNever
+                                             : SharedLanes::kToo;
   if (!options.schedule.empty()) {
     request.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
     if (request.schedule == "dip" && options.layout == "apart") {
       throw InvalidInput("--layout apart: schedule 'dip' needs lanes that all modules share");
     }
-  } else if (shared_lanes) {
+  } else if (shared_lanes == SharedLanes::kOnly) {
     request.schedule = "dip";
   } else if (virtual_stages > 1) {
     request.schedule = "interleaved";

@@ -153,7 +153,7 @@ void add_plan_search_options(CLI::App& command, const std::shared_ptr<PlanFlags>
       .add_option("--layout",
                   options->layout,
                   "apart: modules have lanes of their own; shared: every lane hosts one stage of "
-                  "every module (default: apart; shared for --schedule dip)")
+                  "every module (default: the faster of both; shared for --schedule dip)")
       ->check(CLI::IsMember({"apart", "shared"}));
   command
       .add_option("--memory-mib", options->memory_mib, "activation memory per lane; 0 = no limit")

@@ -23,7 +23,7 @@ struct PlanFlags {
   std::string policy = "entrain";
   std::string schedule;    // empty: what the lanes ask for
   int virtual_stages = 1;  // kAutoVirtualStages
-  std::string layout;      // apart, shared; empty: what the schedule asks for
+  std::string layout;      // apart, shared; empty: both, as far as the schedule has them
   std::int64_t memory_mib = 0;
   bool chunks = false;
   std::string recompute = "auto";

@@ -22,6 +22,7 @@ std::atomic<int> first_signal{0};
 std::atomic<Clock::rep> first_time{0};
 std::atomic<bool> launched{false};
 std::atomic<void (*)()> first_action{nullptr};
+std::atomic<const std::string*> message{nullptr};
 
 // The one way to write that a signal handler may use; nothing can be done where it fails.
 void say(std::string_view text) {
@@ -47,6 +48,13 @@ void on_signal(int signal) {
     ::_exit(128 + signal);
   }
   errno = error;
+}
+
+void on_end(int signal) {
+  if (const std::string* text = message; text != nullptr) {
+    say(*text);
+  }
+  ::_exit(128 + signal);
 }
 
 void take(void (*handler)(int)) {
@@ -102,6 +110,20 @@ const std::atomic<bool>& StopSignals::told() const {
 
 int StopSignals::exit_code() const {
   return 128 + (first_signal != 0 ? first_signal.load() : SIGTERM);
+}
+
+StopMessage::StopMessage() {
+  message = nullptr;
+  take(on_end);
+}
+
+StopMessage::~StopMessage() {
+  take(SIG_DFL);
+  message = nullptr;
+}
+
+void StopMessage::set(std::string text) {
+  message = texts_.emplace_back(std::make_unique<const std::string>(std::move(text))).get();
 }
 
 }  // namespace entrain::cli

@@ -4,8 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <vector>
 
 namespace entrain::cli {
 
@@ -36,6 +39,22 @@ class StopSignals {
   std::once_flag begun_;
   std::atomic<bool> closing_{false};
   std::thread thread_;
+};
+
+// Of a command that keeps what it has done: SIGINT and SIGTERM write the last text that was set to
+// standard error and end the process at once with 128 + their number. At most one object per
+// process, and none beside StopSignals; after its end signals have their default effect.
+class StopMessage {
+ public:
+  StopMessage();
+  ~StopMessage();
+  StopMessage(const StopMessage&) = delete;
+  StopMessage& operator=(const StopMessage&) = delete;
+
+  void set(std::string text);
+
+ private:
+  std::vector<std::unique_ptr<const std::string>> texts_;  // a handler may still read an older one
 };
 
 }  // namespace entrain::cli

@@ -14,6 +14,7 @@
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
+#include "entrain/cli/stop_signals.h"
 
 namespace entrain::cli {
 namespace {
@@ -33,6 +34,27 @@ void check_folder(const std::string& option, const std::string& folder) {
   if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
     throw InvalidInput(concat(option, ": '", folder, "' is not a folder"));
   }
+}
+
+// What is kept is said at the start of a study that goes on, and when a signal ends it.
+PaperPage run_shown(const StudyFlags& options, std::int64_t parts) {
+  StopMessage stopped;
+  Progress progress("studying", parts);
+  std::int64_t before = -1;
+  const PaperPage page = run_paper_study(options.study, options.output, [&](std::int64_t kept) {
+    if (before < 0 && kept > 0) {
+      std::cerr << "study: " << kept << " of " << parts << " parts kept\n";
+    }
+    before = kept;
+    progress.reach(kept);
+    stopped.set(concat("\nentrain: stopped; ",
+                       kept,
+                       " of ",
+                       parts,
+                       " parts kept; run the same command to continue\n"));
+  });
+  progress.finish();
+  return page;
 }
 
 int run(StudyFlags options) {
@@ -62,10 +84,7 @@ int run(StudyFlags options) {
         "--output: the folder to write is needed (or --list, to name the parts alone)");
   }
   std::cerr << "study: " << size << "; a stopped one goes on where it was\n";
-  Progress progress("studying", std::ssize(cells));
-  const PaperPage page =
-      run_paper_study(options.study, options.output, [&progress] { progress.advance(); });
-  progress.finish();
+  const PaperPage page = run_shown(options, std::ssize(cells));
   if (options.json) {
     print_json(page.verdicts);
   } else {

@@ -244,6 +244,7 @@ std::vector<PlanShape> all_configs(const PlanCase& plan_case,
   const int devices = plan_case.cluster.num_nodes * plan_case.cluster.devices_per_node;
   const int llm = plan_case.model.llm_module();
   const bool dip = plan_case.request.schedule == "dip";
+  const bool too = !dip && plan_case.request.space.shared_lanes == SharedLanes::kToo;
   const bool virtual_only = plan_case.request.schedule == "interleaved";
   const bool one_stage = plan_case.request.space.virtual_stages <= 1 && !virtual_only;
   std::vector<int> microbatches = plan_case.request.space.microbatches;
@@ -257,6 +258,10 @@ std::vector<PlanShape> all_configs(const PlanCase& plan_case,
     }
     std::vector<PlanShape> of_replicas;
     int most = 0;
+    int most_shared = 0;  // by modules on the same lanes, several of these, beside others
+    const auto is_shared = [&](const PlanShape& of) {
+      return too && of.layout == ModuleLayout::kColocated && of.modules[0].stages > 1;
+    };
     PlanShape config;
     config.replicas = replicas;
     for_each_shape(plan_case, degrees, config, [&] {
@@ -272,14 +277,16 @@ std::vector<PlanShape> all_configs(const PlanCase& plan_case,
           continue;
         }
         if (layout == ModuleLayout::kColocated &&
-            (llm < 1 || !equal_shapes(config, 0, llm) || (!dip && config.modules[0].stages > 1))) {
+            (llm < 1 || !equal_shapes(config, 0, llm) ||
+             (!dip && !too && config.modules[0].stages > 1))) {
           continue;
         }
         if (devices_of(config) > devices / replicas || !mesh_fits(config, plan_case.cluster)) {
           continue;
         }
         const auto add = [&] {
-          most = std::max(most, devices_of(config));
+          int& most_of = is_shared(config) ? most_shared : most;
+          most_of = std::max(most_of, devices_of(config));
           for (const int microbatch : microbatches) {
             config.num_slots = (num_samples + replicas * microbatch - 1) / (replicas * microbatch);
             const bool known =
@@ -297,7 +304,8 @@ std::vector<PlanShape> all_configs(const PlanCase& plan_case,
       }
     });
     for (const PlanShape& other : of_replicas) {
-      if (plan_case.request.space.idle_devices || devices_of(other) == most) {
+      if (plan_case.request.space.idle_devices ||
+          devices_of(other) == (is_shared(other) ? most_shared : most)) {
         result.push_back(other);
       }
     }

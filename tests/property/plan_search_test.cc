@@ -102,7 +102,8 @@ TEST(PlanSearch, FindsTheBestOfAllPlansOfSmallClusters) {
   int with_plans = 0;
   int cut = 0;
   for (int i = 0; i < oracle::case_count(400); ++i) {
-    const oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    plan_case.request.space.shared_lanes = i % 2 == 0 ? SharedLanes::kNever : SharedLanes::kToo;
     SCOPED_TRACE(testing::Message()
                  << "seed " << kSeed << " case " << i << ": " << oracle::describe(plan_case));
     with_plans += expect_best_of_all(plan_case, cut).has_value() ? 1 : 0;
@@ -120,7 +121,8 @@ TEST(PlanSearch, FindsTheBestOfAllPlansWithVirtualStages) {
   int several = 0;  // best plans
   int cut = 0;
   for (int i = 0; i < oracle::case_count(300); ++i) {
-    const oracle::PlanCase plan_case = oracle::make_virtual_case(rng, 6);
+    oracle::PlanCase plan_case = oracle::make_virtual_case(rng, 6);
+    plan_case.request.space.shared_lanes = i % 3 == 0 ? SharedLanes::kToo : SharedLanes::kNever;
     SCOPED_TRACE(testing::Message()
                  << "seed " << kSeed << " case " << i << ": " << oracle::describe(plan_case));
     const std::optional<PlanSearchResult> result = expect_best_of_all(plan_case, cut);
@@ -143,7 +145,8 @@ TEST(PlanSearch, FindsTheBestWhereMemoryAsksForRecomputation) {
   int recomputing = 0;  // best plans
   int cut = 0;
   for (int i = 0; i < oracle::case_count(1200); ++i) {
-    const oracle::PlanCase plan_case = oracle::make_full_case(rng, 6);
+    oracle::PlanCase plan_case = oracle::make_full_case(rng, 6);
+    plan_case.request.space.shared_lanes = i % 2 == 0 ? SharedLanes::kToo : SharedLanes::kNever;
     SCOPED_TRACE(testing::Message()
                  << "seed " << kSeed << " case " << i << ": " << oracle::describe(plan_case));
     const std::optional<PlanSearchResult> result = expect_best_of_all(plan_case, cut);

@@ -24,8 +24,8 @@ namespace {
 
 constexpr int kMostLanes = 8;
 
-bool shares_lanes(const LaneSplitRequest& request) {
-  return request.shared_lanes || request.schedule == "dip";
+SharedLanes shared_lanes_of(const LaneSplitRequest& request) {
+  return shared_lanes_of(request.schedule, request.shared_lanes);
 }
 
 void check_request(const LaneSplitRequest& request) {
@@ -54,7 +54,7 @@ void check_request(const LaneSplitRequest& request) {
   check_name("lane split", "policy", request.policy, policy_names());
   check_name("lane split", "schedule", request.schedule, schedule_names());
   check_lane_contents(
-      *request.model, request.schedule, shares_lanes(request), request.virtual_stages);
+      *request.model, request.schedule, shared_lanes_of(request), request.virtual_stages);
 }
 
 StepCosts costs_of(const LaneSplitRequest& request, const Plan& plan, std::size_t batch) {
@@ -118,11 +118,15 @@ std::vector<PlanShape> list_splits(const LaneSplitRequest& request) {
   const int lanes = request.lanes;
   const int modules = request.model->num_modules();
   PlanShape shared{request.replicas, request.num_slots, ModuleLayout::kColocated, {}};
-  if (shares_lanes(request) || (lanes == 1 && modules > 1)) {
-    shared.modules.assign(at(modules), {degrees_of(request), lanes});
+  const SharedLanes sharing = shared_lanes_of(request);
+  shared.modules.assign(at(modules), {degrees_of(request), lanes});
+  if (sharing == SharedLanes::kOnly || (lanes == 1 && modules > 1)) {
     return {shared};
   }
   std::vector<PlanShape> result = own_lanes(request);
+  if (sharing == SharedLanes::kToo && modules > 1) {
+    result.push_back(shared);
+  }
   shared.layout = ModuleLayout::kSharedEncoders;
   for (int share = 1; share < lanes && modules > 2; ++share) {
     shared.modules.assign(at(modules - 1), {degrees_of(request), share});

@@ -30,8 +30,8 @@ struct LaneSplitRequest {
   int tensor_parallel = 1;  // of every module, >= 1
   std::string policy = "entrain";
   std::string schedule = "1f1b";
-  int virtual_stages = 1;     // of every module, >= 1, or kAutoVirtualStages
-  bool shared_lanes = false;  // every lane hosts one stage of every module; so with `dip`
+  int virtual_stages = 1;                          // of every module, >= 1, or kAutoVirtualStages
+  SharedLanes shared_lanes = SharedLanes::kNever;  // with `dip` kOnly
   PlanLimits limits;
   std::uint64_t seed = 0;
   // Costs of batches[batch] under a plan; empty: step_costs() of model and profile.
@@ -65,8 +65,8 @@ struct LaneSplitResult {
 
 // Tries every way to give each module at least one separate lane; with several
 // encoders also those in which all encoders share their lanes; with one lane that lane hosts
-// everything; with shared_lanes all lanes do. Of equal mean times the split with fewer lanes for
-// the first module comes first.
+// everything; with shared_lanes all lanes do too, or only they. Of equal mean times the split with
+// fewer lanes for the first module comes first.
 //
 // Virtual stages: a number of them goes to every module of the splits with lanes of their own.
 // kAutoVirtualStages tries splits without (unless the schedule is `interleaved`), then with 2, 3, …

@@ -247,7 +247,7 @@ TEST(PlanLaneSplit, WrapsEveryModuleAroundItsLanes) {
 TEST(PlanLaneSplit, SharesLanesAmongAllModules) {
   for (const char* schedule : {"dip", "entrain"}) {
     LaneSplitCase instance(2, 3, {1.0, 1.0, 1.0});
-    instance.request.shared_lanes = true;
+    instance.request.shared_lanes = SharedLanes::kOnly;
     instance.request.schedule = schedule;
     const LaneSplitResult result = plan_lane_split(instance.request);
     ASSERT_TRUE(result.fits());
@@ -260,6 +260,27 @@ TEST(PlanLaneSplit, SharesLanesAmongAllModules) {
     }
     EXPECT_EQ(result.splits.front().mean_ns, mean_step(instance.request, result.best()));
   }
+}
+
+// Where modules share lanes beside those with their own, the faster of both is the best.
+TEST(PlanLaneSplit, TakesSharedLanesWhereTheyAreFaster) {
+  int shared = 0;
+  for (const int lanes : {2, 3, 4}) {
+    LaneSplitCase instance(1, lanes, {1.0, 1.0});
+    instance.request.schedule = "1f1b";
+    const LaneSplitResult apart = plan_lane_split(instance.request);
+    instance.request.shared_lanes = SharedLanes::kOnly;
+    const LaneSplitResult only = plan_lane_split(instance.request);
+    instance.request.shared_lanes = SharedLanes::kToo;
+    const LaneSplitResult both = plan_lane_split(instance.request);
+    ASSERT_TRUE(apart.fits() && only.fits() && both.fits());
+    EXPECT_EQ(both.splits.size(), apart.splits.size() + 1);
+    EXPECT_EQ(both.splits.front().mean_ns,
+              std::min(apart.splits.front().mean_ns, only.splits.front().mean_ns));
+    shared += both.best().lanes.front().size() == 2 ? 1 : 0;
+  }
+  EXPECT_GT(shared, 0);
+  EXPECT_LT(shared, 3);
 }
 
 // Between what the leanest and the fastest plan hold: the fastest that fits is taken.

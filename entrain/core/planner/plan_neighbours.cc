@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/plan_scorer.h"
 
@@ -145,6 +146,9 @@ class Neighbours {
     const auto modules = static_cast<int>(config_.modules.size());
     PlanShape other = config_;
     if (config_.layout == ModuleLayout::kColocated) {
+      other = on_own_lanes(at(modules));
+      add(other, "lanes of each module's own");
+      other = config_;
       other.layout = ModuleLayout::kOwnLanes;
       if (config_.replicas % modules == 0) {
         other.replicas = config_.replicas / modules;
@@ -158,6 +162,11 @@ class Neighbours {
       add(other, fmt::format("{} replicas, all modules on one lane", other.replicas));
       other = config_;
     }
+    other.layout = ModuleLayout::kColocated;
+    const Degrees degrees = config_.modules[0].degrees;
+    other.modules.assign(at(modules), {degrees, devices_per_replica(config_) / degrees.devices()});
+    add(other, "all modules share lanes");
+    other = config_;
     if (llm < 2) {
       return;
     }
@@ -173,14 +182,20 @@ class Neighbours {
       add(other, "encoders share lanes");
       return;
     }
+    add(on_own_lanes(llm), "encoders on lanes of their own");
+  }
+
+  // The first modules, which share lanes, get about as many of them each.
+  [[nodiscard]] PlanShape on_own_lanes(std::size_t count) const {
+    PlanShape other = config_;
     other.layout = ModuleLayout::kOwnLanes;
     const int lanes = config_.modules[0].stages;
-    const auto encoders = static_cast<int>(llm);
-    for (std::size_t module = 0; module < llm; ++module) {
+    const auto modules = static_cast<int>(count);
+    for (std::size_t module = 0; module < count; ++module) {
       const auto index = static_cast<int>(module);
-      other.modules[module].stages = lanes / encoders + (index < lanes % encoders ? 1 : 0);
+      other.modules[module].stages = lanes / modules + (index < lanes % modules ? 1 : 0);
     }
-    add(other, "encoders on lanes of their own");
+    return other;
   }
 
   const PlanScorer& scorer_;

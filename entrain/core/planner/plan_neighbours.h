@@ -23,8 +23,8 @@ struct PlanNeighbour {
 // Neighbours within the space of the request: lanes of one module given to another for as many
 // devices; another tensor or context parallelism of a module, or both at equal devices a lane, on
 // as many devices in all; twice or half the replicas, with stages or tensor parallelism changed to
-// match; encoders on shared lanes or on lanes of their own. Each is simulated on every batch,
-// whatever its bound.
+// match; encoders, or all modules, on shared lanes or on lanes of their own. Each is simulated on
+// every batch, whatever its bound.
 //
 // best_total_ns  of the configuration's own steps: a plan as fast must fit the request's further
 //                batches too.

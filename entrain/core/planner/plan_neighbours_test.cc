@@ -90,6 +90,31 @@ TEST(JudgeNeighbours, MovesLanesBetweenModules) {
   }
 }
 
+TEST(JudgeNeighbours, PutsModulesOnTheSameLanesAndApart) {
+  oracle::PlanCase plan_case = make_case_of_four_devices();
+  set_degrees({{1, 1}}, plan_case.profile);
+  plan_case.request.space.shared_lanes = SharedLanes::kToo;
+  PlanShape apart;
+  apart.modules = {{{1, 1}, 2}, {{1, 1}, 2}};
+  PlanShape shared{1, 1, ModuleLayout::kColocated, {{{1, 1}, 4}, {{1, 1}, 4}}};
+  const auto neighbours = neighbours_of(plan_case, apart);
+  EXPECT_EQ(std::count_if(neighbours.begin(),
+                          neighbours.end(),
+                          [&](const PlanNeighbour& of) {
+                            return of.change == "all modules share lanes" &&
+                                   of.config.modules == shared.modules;
+                          }),
+            1);
+  const auto back = neighbours_of(plan_case, shared);
+  EXPECT_EQ(std::count_if(back.begin(),
+                          back.end(),
+                          [&](const PlanNeighbour& of) {
+                            return of.change == "lanes of each module's own" &&
+                                   of.config.modules == apart.modules;
+                          }),
+            1);
+}
+
 // Degrees of the LLM on four devices beside four of the encoder that change in one of both, or
 // keep their product: from one device a lane to two or four, but to no two by two; from TP 2 to
 // CP 2 as well.

@@ -39,7 +39,7 @@ SpaceOptions space_options(const PlanSearchRequest& request) {
   }
   SpaceOptions options = request.space;
   options.global_batch = static_cast<int>(request.batches.front().size());
-  options.shared_lanes = options.shared_lanes || request.schedule == "dip";
+  options.shared_lanes = shared_lanes_of(request.schedule, options.shared_lanes);
   options.virtual_only = request.schedule == "interleaved";
   check_lane_contents(
       *request.model, request.schedule, options.shared_lanes, options.virtual_stages);

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <functional>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,12 @@ struct Entry {
 constexpr std::int64_t kMostGuesses = 64;
 constexpr std::int64_t kMostGuessUnits = 700'000;
 
+// A part with kSharedLanes is searched after the same part without, in an eighth of its budget.
+// Where that part is not proven, an eighth of its units are guessed, four configurations at most,
+// and only what is guessed no slower than the best guess there is simulated.
+constexpr int kSharedShare = 8;
+constexpr std::int64_t kMostSharedGuesses = 4;
+
 using Undecided = std::pair<std::size_t, PlanCandidate>;  // index of its entry
 
 bool lower_bound_first(const Entry& a, const Entry& b) {
@@ -44,17 +51,32 @@ bool is_one_lane(const Entry& entry) {
   return lanes_of(entry.config) == 1;
 }
 
+// What a part tells the one that adds shared lanes to it. A larger budget must not find less: the
+// first two do not depend on it, and of the others a larger one makes more of the second part.
+struct PartFigures {
+  int64_t least_guess_ns = kNever;
+  std::vector<int64_t> first_steps;  // of the plan simulated first, by the best guess
+  int64_t threshold_ns = kNever;
+  bool fits = false;
+  bool proven = false;
+};
+
 // What a part of the space came to.
 struct PartResult {
   PlanSearchResult found;        // its lists and lower bound
   std::vector<int64_t> left_ns;  // bounds of what the budget left undecided
+  PartFigures figures;
 };
 
 // The search of one part of the space: configurations with the same features.
 class Search {
  public:
-  Search(const PlanSearchRequest& request, PlanScorer& scorer, unsigned features)
-      : request_(request), scorer_(scorer), features_(features) {}
+  // `beside`: null, or of the part to which this one adds shared lanes.
+  Search(const PlanSearchRequest& request,
+         PlanScorer& scorer,
+         unsigned features,
+         const PartFigures* beside)
+      : request_(request), scorer_(scorer), features_(features), beside_(beside) {}
 
   PartResult run() {
     list_entries();
@@ -65,7 +87,7 @@ class Search {
     }
     for (std::size_t index = 0; index < entries_.size(); ++index) {
       judge_once(index);
-      while (improved_) {
+      while (improved_ && beside_ == nullptr) {
         improved_ = false;
         for (const std::size_t near : near_best()) {
           judge_once(near);
@@ -78,7 +100,11 @@ class Search {
       left_ns_.push_back(not_held_ns_);
     }
     result_.simulated_steps = scorer_.simulated_steps();
-    return {std::move(result_), std::move(left_ns_)};
+    figures_.threshold_ns = threshold();
+    figures_.fits = !result_.plans.empty();
+    figures_.proven = std::all_of(
+        left_ns_.begin(), left_ns_.end(), [&](int64_t bound) { return bound >= threshold(); });
+    return {std::move(result_), std::move(left_ns_), std::move(figures_)};
   }
 
  private:
@@ -111,6 +137,9 @@ class Search {
         ++number;
       });
     }
+    if (beside_ != nullptr) {
+      std::erase_if(entries_, [&](const Entry& of) { return of.bound_ns >= threshold(); });
+    }
     for (Entry& entry : entries_) {
       entry.estimate_ns = bounds.estimate(entry.config);
     }
@@ -125,8 +154,9 @@ class Search {
     });
     auto end = entries_.begin();
     int64_t units = 0;
-    while (end != entries_.end() && end - entries_.begin() < kMostGuesses &&
-           units < kMostGuessUnits) {
+    const int64_t most = is_guided() ? kMostSharedGuesses : kMostGuesses;
+    const int64_t most_units = is_guided() ? kMostGuessUnits / kSharedShare : kMostGuessUnits;
+    while (end != entries_.end() && end - entries_.begin() < most && units < most_units) {
       units += scorer_.guess_units(end->config);
       ++end;
     }
@@ -138,12 +168,23 @@ class Search {
     std::stable_sort(entries_.begin(), end, [](const Entry& a, const Entry& b) {
       return a.guess_ns < b.guess_ns;
     });
+    if (!entries_.empty()) {
+      figures_.least_guess_ns = entries_.front().guess_ns;
+    }
     const auto second = entries_.begin() + (entries_.empty() ? 0 : 1);
     return static_cast<std::size_t>(std::stable_partition(second, end, is_one_lane) -
                                     entries_.begin());
   }
 
   [[nodiscard]] int64_t num_batches() const { return scorer_.num_batches(); }
+
+  // Whether guesses decide what is simulated: shared lanes beside others of which not all is known.
+  [[nodiscard]] bool is_guided() const {
+    return beside_ != nullptr && !beside_->proven && request_.most_simulations != 0;
+  }
+  [[nodiscard]] bool is_far_by_guess(const Entry& entry) const {
+    return is_guided() && entry.guess_ns > beside_->least_guess_ns;
+  }
 
   [[nodiscard]] bool full() const {
     return static_cast<int>(entries_.size()) >= request_.most_candidates;
@@ -173,17 +214,19 @@ class Search {
   }
   [[nodiscard]] int64_t threshold() const {
     const PlanCandidate* last = last_of_first();
-    return last == nullptr ? kNever : total_ns(*last);
+    const int64_t own = last == nullptr ? kNever : total_ns(*last);
+    return beside_ == nullptr ? own : std::min(own, beside_->threshold_ns);
   }
 
   [[nodiscard]] bool spent() const {
-    const int steps = scorer_.simulated_steps();
+    const int share = beside_ == nullptr ? 1 : kSharedShare;
+    const int64_t steps = int64_t{share} * scorer_.simulated_steps();
     if (request_.most_simulations >= 0) {
       return request_.most_simulations > 0 && steps >= request_.most_simulations;
     }
     return steps >= default_budget(request_.patience) ||
            (steps >= kLeastSimulations &&
-            scorer_.simulated_unit_stages() >= request_.patience * kMostUnitStages);
+            share * scorer_.simulated_unit_stages() >= request_.patience * kMostUnitStages);
   }
 
   // Those that differ from the best plan in the shape of one module or in where lanes went, the
@@ -231,15 +274,22 @@ class Search {
     if (entry.bound_ns >= threshold()) {
       return;
     }
-    if (spent() && !result_.plans.empty()) {
+    if (is_far_by_guess(entry) ||
+        (spent() && (!result_.plans.empty() || (beside_ != nullptr && beside_->fits)))) {
       leave_entry(entry.bound_ns);
       return;
     }
     take(scorer_.score(entry.config, threshold(), rival()), entry);
+    if (index_of(entry) == 0 && !result_.plans.empty()) {
+      figures_.first_steps = result_.best().steps;
+    }
   }
 
   // What others are set aside by, once there is a threshold.
   [[nodiscard]] std::span<const int64_t> rival() const {
+    if (beside_ != nullptr) {
+      return beside_->first_steps;
+    }
     return last_of_first() == nullptr ? std::span<const int64_t>{} : result_.best().steps;
   }
 
@@ -257,7 +307,7 @@ class Search {
         candidate.state = CandidateState::kStopped;
         candidate.mean_ns = bound / num_batches();
         result_.stopped.push_back(std::move(candidate));
-      } else if (spent()) {
+      } else if (spent() || is_guided()) {
         leave_entry(bound);
         set_aside_.push_back(std::move(undecided));
       } else {
@@ -272,7 +322,8 @@ class Search {
 
   void sort_by_nearness(std::vector<Undecided>& candidates) const {
     std::sort(candidates.begin(), candidates.end(), [&](const Undecided& a, const Undecided& b) {
-      const std::vector<int64_t>& best = result_.best().steps;
+      const std::vector<int64_t>& best =
+          beside_ == nullptr ? result_.best().steps : beside_->first_steps;
       return std::pair(time_over(a.second, best), entries_[a.first].number) <
              std::pair(time_over(b.second, best), entries_[b.first].number);
     });
@@ -339,6 +390,8 @@ class Search {
   const PlanSearchRequest& request_;
   PlanScorer& scorer_;
   unsigned features_;
+  const PartFigures* beside_;
+  PartFigures figures_;
   PlanSearchResult result_;
   std::vector<Entry> entries_;
   std::vector<char> judged_;                       // [entry]
@@ -355,9 +408,10 @@ class Search {
 PartResult search_part(const PlanSearchRequest& request,
                        PlanScorer& scorer,
                        unsigned features,
+                       const PartFigures* beside,
                        int64_t to_beat) {
   scorer.start_part();
-  PartResult result = Search(request, scorer, features).run();
+  PartResult result = Search(request, scorer, features, beside).run();
   // Every turn knows one more batch that breaks plans.
   while (result.found.fits() && total_ns(result.found.best()) < to_beat &&
          request.further.count() > 0) {
@@ -368,7 +422,7 @@ PartResult search_part(const PlanSearchRequest& request,
       break;
     }
     scorer.start_again();
-    result = Search(request, scorer, features).run();
+    result = Search(request, scorer, features, beside).run();
   }
   return result;
 }
@@ -587,8 +641,13 @@ PlanSearchResult search_plans(const PlanSearchRequest& request) {
   Summary summary(request, scorers);
   for (const PlanSearchRequest& one : requests) {
     PlanScorer& scorer = *scorers.emplace_back(std::make_unique<PlanScorer>(one));
+    std::map<unsigned, PartFigures> figures;  // of parts by features, without kSharedLanes
     for (const unsigned features : scorer.space().feature_sets()) {
-      summary.add(search_part(one, scorer, features, summary.best_ns()));
+      const bool shared = (features & kSharedLanes) != 0;
+      const PartFigures* beside = shared ? &figures.at(features & ~kSharedLanes) : nullptr;
+      PartResult part = search_part(one, scorer, features, beside, summary.best_ns());
+      figures[features] = std::move(part.figures);
+      summary.add(std::move(part));
     }
   }
   return summary.finish();

@@ -78,11 +78,12 @@ struct PlanSearchResult {
 // next best fits.
 //
 // Ensures   a pure function of the request (`progress` and `threads` apart). A larger budget never
-//           makes the best plan slower, nor do context parallelism, virtual stages and idle
-//           devices where none was allowed, unless further batches refuse plans. result.plans holds
-//           the best of the space by mean simulated step time, if complete; no plan's mean is under
-//           lower_bound_ns. The best plan fits `batches`, and result.further_batches of the further
-//           ones: all of them unless they may stop. Nothing is proven of any other batch.
+//           makes the best plan slower, nor do context parallelism, virtual stages, idle devices
+//           and shared lanes where none was allowed, unless further batches refuse plans.
+//           result.plans holds the best of the space by mean simulated step time, if complete; no
+//           plan's mean is under lower_bound_ns. The best plan fits `batches`, and
+//           result.further_batches of the further ones: all of them unless they may stop. Nothing
+//           is proven of any other batch.
 // Throws    InvalidInput for no batch, batches of different sizes, an unknown policy or schedule,
 //           and as PlanSpace, cluster_degrees() and step_costs() do.
 // Cost      bounds for every configuration (about 0.2 us each), then one assignment and replay for

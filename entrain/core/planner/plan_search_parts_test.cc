@@ -28,6 +28,7 @@ TEST(SearchPlans, IsNeverWorseWithALargerBudget) {
         i % 2 == 0 ? oracle::make_plan_case(rng, 8) : oracle::make_virtual_case(rng, 6);
     SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
     PlanSearchRequest request = plan_case.request_of();
+    request.space.shared_lanes = i % 4 < 2 ? SharedLanes::kToo : SharedLanes::kNever;
     std::int64_t smaller = kNever;
     for (const int budget : {1, 2, 4, 8, 16, 0}) {
       request.most_simulations = budget;
@@ -49,6 +50,7 @@ TEST(SearchPlans, IsNeverWorseInALargerSpace) {
     plan_case.request.schedule = "1f1b";
     plan_case.request.most_simulations = 1 + i % 8;
     plan_case.request.space.idle_devices = false;
+    plan_case.request.space.shared_lanes = SharedLanes::kNever;
     SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
     oracle::PlanCase small = plan_case;
     std::erase_if(small.profile.layers,
@@ -58,8 +60,11 @@ TEST(SearchPlans, IsNeverWorseInALargerSpace) {
     if (found.fits() && PlanScorer(plan_case.request_of()).space().contains(found.best().config)) {
       smaller = total_ns(found.best());
     }
-    for (const char* more : {"context parallelism", "virtual stages", "idle devices"}) {
+    for (const char* more :
+         {"context parallelism", "shared lanes", "virtual stages", "idle devices"}) {
       SpaceOptions& space = plan_case.request.space;
+      space.shared_lanes =
+          more == std::string("shared lanes") ? SharedLanes::kToo : space.shared_lanes;
       space.virtual_stages =
           more == std::string("virtual stages") ? kAutoVirtualStages : space.virtual_stages;
       space.idle_devices = more == std::string("idle devices");
@@ -70,6 +75,37 @@ TEST(SearchPlans, IsNeverWorseInALargerSpace) {
     }
   }
   EXPECT_GT(better, oracle::met_count(15));
+}
+
+// By itself, where the work of modules is uneven: a lane of every module's own leaves others idle.
+TEST(SearchPlans, PutsModulesOnTheSameLanesWhereThatIsFaster) {
+  Rng rng(97);
+  int shared = 0;
+  int apart = 0;
+  for (int i = 0; i < oracle::case_count(120); ++i) {
+    oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    PlanSearchRequest request = plan_case.request_of();
+    request.schedule = "1f1b";
+    request.space.shared_lanes = SharedLanes::kNever;
+    const std::int64_t without = best_total(request);
+    request.space.shared_lanes = SharedLanes::kToo;
+    const PlanSearchResult found = search_plans(request);
+    ASSERT_EQ(found.fits() ? total_ns(found.best()) < without : false,
+              found.fits() &&
+                  (PlanScorer(request).space().features(found.best().config) & kSharedLanes) != 0)
+        << oracle::describe(plan_case);
+    if (found.fits() && total_ns(found.best()) < without) {
+      const Plan& plan = found.best().plan;
+      EXPECT_EQ(found.best().config.layout, ModuleLayout::kColocated);
+      EXPECT_GT(plan.lanes.size(), 1U);
+      EXPECT_EQ(plan.lanes.front().size(), plan.modules.size());
+      ++shared;
+    } else {
+      ++apart;
+    }
+  }
+  EXPECT_GT(shared, oracle::met_count(10));
+  EXPECT_GT(apart, oracle::met_count(10));
 }
 
 // With and without a sharded optimizer: the better of both, each plan of one replica once.

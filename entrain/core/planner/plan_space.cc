@@ -230,25 +230,30 @@ bool mesh_fits(const PlanShape& config, const ClusterSpec& cluster) {
   return true;
 }
 
+SharedLanes shared_lanes_of(const std::string& schedule, SharedLanes wanted) {
+  return schedule == "dip" ? SharedLanes::kOnly : wanted;
+}
+
 void check_lane_contents(const ModelSpec& model,
                          const std::string& schedule,
-                         bool shared_lanes,
+                         SharedLanes shared_lanes,
                          int virtual_stages) {
+  const bool shared = shared_lanes == SharedLanes::kOnly;
   if (virtual_stages < 0) {
     throw InvalidInput(
         fmt::format("{} virtual stages wanted; at least 1 is needed", virtual_stages));
   }
-  if (schedule == "interleaved" && (shared_lanes || virtual_stages == 1)) {
+  if (schedule == "interleaved" && (shared || virtual_stages == 1)) {
     throw InvalidInput(
         "schedule 'interleaved' needs lanes that host several stages of one module: 2 virtual "
         "stages or more (entrain plan --virtual-stages N or auto)");
   }
-  if (shared_lanes && virtual_stages != 1) {
+  if (shared && virtual_stages != 1) {
     throw InvalidInput(
         "lanes that all modules share host one stage of each; virtual stages need lanes of a "
         "module's own");
   }
-  if (shared_lanes && model.num_modules() == 1) {
+  if (shared && model.num_modules() == 1) {
     throw InvalidInput("lanes are shared by modules; this model has its LLM alone");
   }
 }
@@ -294,7 +299,9 @@ PlanSpace::PlanSpace(const ModelSpec& model,
     replica_counts_ = {options.replicas};
   }
   for (const int replicas : replica_counts_) {
+    const bool too = options_.shared_lanes == SharedLanes::kToo;
     used_.push_back(most_devices_used(replicas));
+    used_by_shared_.push_back(too ? most_devices_shared(replicas) : 0);
   }
 }
 
@@ -307,7 +314,9 @@ struct PlanSpace::Walk {
   const PlanSpace& space;
   const Filter& filter;
   const Visit& visit;
-  int target;  // devices to use; with idle devices an upper limit
+  SharedLanes sharing;
+  int target;         // devices to use; with idle devices an upper limit
+  int shared_target;  // by kSharedLanes
   bool idle;
   std::set<int> slots_of;  // numbers of slots to try
   PlanShape config;
@@ -400,7 +409,7 @@ struct PlanSpace::Walk {
 
   void all_layouts() {
     const int modules = space.model_.num_modules();
-    const bool shared = space.options_.shared_lanes;
+    const bool shared = sharing == SharedLanes::kOnly;
     if (target >= modules && !shared) {
       own(0, target);
     }
@@ -409,22 +418,31 @@ struct PlanSpace::Walk {
     }
     if (modules > 2 && !shared) {
       config.layout = ModuleLayout::kSharedEncoders;
-      all_shared(llm() - 1, target);
+      all_shared(llm() - 1, 1, target);
     }
-    if (modules > 1) {
+    on_the_same_lanes(1, shared ? target : 1);
+    if (sharing == SharedLanes::kToo) {
+      target = shared_target;
+      on_the_same_lanes(2, target);
+    }
+  }
+
+  // All modules, on numbers of lanes.
+  void on_the_same_lanes(int least, int most) {
+    if (space.model_.num_modules() > 1) {
       config.layout = ModuleLayout::kColocated;
-      all_shared(llm(), shared ? target : 1);
+      all_shared(llm(), least, most);
     }
   }
 
   // The first modules share lanes, up to `last`.
-  void all_shared(int last, int most_stages) {
+  void all_shared(int last, int least_stages, int most_stages) {
     std::set<int> widths;
     for (const Degrees& degrees : space.degrees_[0]) {
       widths.insert(degrees.devices());
     }
     for (const int width : widths) {
-      for (int stages = 1; stages <= std::min(most_stages, target / width); ++stages) {
+      for (int stages = least_stages; stages <= std::min(most_stages, target / width); ++stages) {
         if (last < llm() && target - stages * width < 1) {
           break;
         }
@@ -455,10 +473,18 @@ void PlanSpace::for_each(int replicas, const Filter& filter, const Visit& visit)
   if (found == replica_counts_.end()) {
     return;
   }
-  const int target = options_.idle_devices
-                         ? num_devices() / replicas
-                         : used_[static_cast<std::size_t>(found - replica_counts_.begin())];
-  Walk walk{*this, filter, visit, target, options_.idle_devices, slot_counts(replicas), {}};
+  const std::size_t index = at(found - replica_counts_.begin());
+  const bool idle = options_.idle_devices;
+  const int all = num_devices() / replicas;
+  Walk walk{*this,
+            filter,
+            visit,
+            options_.shared_lanes,
+            idle ? all : used_[index],
+            idle ? all : used_by_shared_[index],
+            idle,
+            slot_counts(replicas),
+            {}};
   walk.config.replicas = replicas;
   walk.config.modules.resize(at(model_.num_modules()));
   walk.all_layouts();
@@ -474,11 +500,19 @@ unsigned PlanSpace::features(const PlanShape& config) const {
   if (options_.virtual_stages == kAutoVirtualStages && config.has_virtual_stages()) {
     result |= kVirtualStages;
   }
+  const bool shared = shares_all_lanes(config);
+  result |= shared ? kSharedLanes : 0U;
   const auto found = std::find(replica_counts_.begin(), replica_counts_.end(), config.replicas);
-  if (devices_per_replica(config) < used_[at(found - replica_counts_.begin())]) {
+  const std::vector<int>& used = shared ? used_by_shared_ : used_;
+  if (devices_per_replica(config) < used[at(found - replica_counts_.begin())]) {
     result |= kIdleDevices;
   }
   return result;
+}
+
+bool PlanSpace::shares_all_lanes(const PlanShape& config) const {
+  return options_.shared_lanes == SharedLanes::kToo && config.layout == ModuleLayout::kColocated &&
+         config.modules.front().stages > 1;
 }
 
 std::vector<unsigned> PlanSpace::feature_sets() const {
@@ -489,6 +523,9 @@ std::vector<unsigned> PlanSpace::feature_sets() const {
   if (options_.virtual_stages == kAutoVirtualStages) {
     possible |= kVirtualStages;
   }
+  if (options_.shared_lanes == SharedLanes::kToo && model_.num_modules() > 1) {
+    possible |= kSharedLanes;
+  }
   for (const std::vector<Degrees>& module : degrees_) {
     for (const Degrees& degrees : module) {
       if (degrees.context_parallel > 1) {
@@ -498,7 +535,8 @@ std::vector<unsigned> PlanSpace::feature_sets() const {
   }
   std::vector<unsigned> result;
   for (unsigned set = 0; set <= possible; ++set) {
-    if ((set & ~possible) == 0) {
+    constexpr unsigned kNeverBoth = kVirtualStages | kSharedLanes;
+    if ((set & ~possible) == 0 && (set & kNeverBoth) != kNeverBoth) {
       result.push_back(set);
     }
   }
@@ -525,7 +563,9 @@ int PlanSpace::most_devices_used(int replicas) const {
     }
     reachable = std::move(next);
   }
-  const int least = options_.shared_lanes ? devices + 1 : model_.num_modules();
+  const SharedLanes sharing =
+      options_.shared_lanes == SharedLanes::kOnly ? SharedLanes::kOnly : SharedLanes::kNever;
+  const int least = sharing == SharedLanes::kOnly ? devices + 1 : model_.num_modules();
   for (int used = devices; used >= least; --used) {
     if (reachable[at(used)] != 0) {
       return used;
@@ -537,10 +577,24 @@ int PlanSpace::most_devices_used(int replicas) const {
     most = std::max(most, devices_per_replica(config));
   };
   const Filter all;
-  Walk walk{*this, all, found, devices, true, {1}, {}};
+  Walk walk{*this, all, found, sharing, devices, devices, true, {1}, {}};
   walk.config.replicas = replicas;
   walk.config.modules.resize(at(model_.num_modules()));
   walk.all_layouts();
+  return most;
+}
+
+int PlanSpace::most_devices_shared(int replicas) const {
+  const int devices = num_devices() / replicas;
+  int most = 0;
+  const Visit found = [&](const PlanShape& config) {
+    most = std::max(most, devices_per_replica(config));
+  };
+  const Filter all;
+  Walk walk{*this, all, found, SharedLanes::kToo, devices, devices, true, {1}, {}};
+  walk.config.replicas = replicas;
+  walk.config.modules.resize(at(model_.num_modules()));
+  walk.on_the_same_lanes(2, devices);
   return most;
 }
 

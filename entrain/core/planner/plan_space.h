@@ -86,14 +86,23 @@ bool mesh_fits(const PlanShape& config, const ClusterSpec& cluster);
 inline constexpr int kAutoVirtualStages = 0;
 inline constexpr int kMostVirtualStages = 4;
 
+// Whether plans are looked at in which every lane hosts one stage of every module.
+enum class SharedLanes : std::uint8_t {
+  kNever,  // one lane that hosts everything apart
+  kToo,    // beside those with lanes of their own; none with virtual stages
+  kOnly,
+};
+
+// What a schedule runs: `dip` wants lanes of all modules alone.
+SharedLanes shared_lanes_of(const std::string& schedule, SharedLanes wanted);
+
 // What lanes are to host, for both planners.
 //
 // Throws  InvalidInput for a negative number, where the schedule is `interleaved` and no lane is to
-//         host several stages of a module, and for lanes shared by a single module or with virtual
-//         stages.
+//         host several stages of a module, and for kOnly with a single module or virtual stages.
 void check_lane_contents(const ModelSpec& model,
                          const std::string& schedule,
-                         bool shared_lanes,
+                         SharedLanes shared_lanes,
                          int virtual_stages);
 
 // What a larger space adds to a smaller one; PlanSpace::features() is a set of them.
@@ -101,14 +110,15 @@ enum PlanFeature : std::uint8_t {
   kContextParallel = 1,  // degrees above 1
   kVirtualStages = 2,    // where the space also has configurations without
   kIdleDevices = 4,      // devices left idle at will
+  kSharedLanes = 8,      // kColocated on several lanes, where there are other layouts too
 };
 
 struct SpaceOptions {
   int global_batch = 1;              // >= 1; replicas divide it
   std::vector<int> microbatches{4};  // samples of a slot: num_slots = ⌈global_batch / (D·µ)⌉
   int replicas = 0;                  // > 0: only so many
-  bool shared_lanes = false;         // kColocated alone, on any number of lanes: `dip` wants that
-  int virtual_stages = 1;            // of every module; kAutoVirtualStages: any numbers
+  SharedLanes shared_lanes = SharedLanes::kNever;
+  int virtual_stages = 1;     // of every module; kAutoVirtualStages: any numbers
   bool virtual_only = false;  // no configuration without virtual stages: `interleaved` wants that
   bool idle_devices = false;  // also configurations that leave devices idle at will
 };
@@ -116,10 +126,11 @@ struct SpaceOptions {
 // The configurations of a cluster of N devices:
 // - replicas D: divisors of the global batch, D <= N; each has ⌊N / D⌋ devices;
 // - every module: degrees from cluster_degrees(), 1 … layers stages;
-// - without shared_lanes all three layouts where they differ, kColocated on one lane; modules that
-//   share lanes have equal numbers of stages and of devices a lane, and no virtual stages;
+// - all three layouts where they differ, but kColocated on several lanes only as shared_lanes says,
+//   and nothing else with kOnly; modules that share lanes have equal numbers of stages and of
+//   devices a lane, and no virtual stages;
 // - the devices of a replica are all used, or, where no configuration of that D can, as many as one
-//   can (with idle_devices: any number up to all);
+//   can (with idle_devices: any number up to all); kSharedLanes counts by itself;
 // - mesh_fits().
 class PlanSpace {
  public:
@@ -165,6 +176,9 @@ class PlanSpace {
  private:
   struct Walk;
   [[nodiscard]] int most_devices_used(int replicas) const;
+  [[nodiscard]] int most_devices_shared(int replicas) const;  // by kSharedLanes
+  // Whether it is kColocated on several lanes beside other layouts.
+  [[nodiscard]] bool shares_all_lanes(const PlanShape& config) const;
 
   const ModelSpec& model_;
   const ClusterSpec& cluster_;
@@ -173,7 +187,9 @@ class PlanSpace {
   std::vector<int> replica_counts_;
   std::vector<int> layers_;  // [module]
   std::vector<int> lanes_;   // [module] most that its layers allow
-  std::vector<int> used_;    // [index into replica_counts_] devices of a replica to be used
+  // [index into replica_counts_] devices of a replica to be used, and by kSharedLanes
+  std::vector<int> used_;
+  std::vector<int> used_by_shared_;
 };
 
 }  // namespace entrain

@@ -107,7 +107,7 @@ TEST(PlanSpace, SharesAllLanesWhereAsked) {
   const ModelSpec model = make_model(2);
   const ClusterSpec cluster = make_cluster(1, 4);
   SpaceOptions options{.global_batch = 1};
-  options.shared_lanes = true;
+  options.shared_lanes = SharedLanes::kOnly;
   const std::vector<std::vector<Degrees>> degrees(3, {{1, 1}, {2, 1}});
   const std::vector<PlanShape> configs = list(PlanSpace(model, cluster, degrees, options), 1);
   ASSERT_EQ(configs.size(), 2U);  // four lanes of a device, or two lanes of two
@@ -115,6 +115,36 @@ TEST(PlanSpace, SharesAllLanesWhereAsked) {
     EXPECT_EQ(config.layout, ModuleLayout::kColocated);
     EXPECT_EQ(devices_per_replica(config), 4);
   }
+}
+
+// Beside 9 configurations apart, and with devices of its own number: of 3 only one lane uses all,
+// where degrees are even.
+TEST(PlanSpace, AddsSharedLanesToOthers) {
+  const ModelSpec model = make_model(1);
+  const ClusterSpec cluster = make_cluster(1, 4);
+  SpaceOptions options{.global_batch = 1};
+  const std::vector<std::vector<Degrees>> degrees(2, {{1, 1}, {2, 1}});
+  const std::vector<PlanShape> apart = list(PlanSpace(model, cluster, degrees, options), 1);
+  options.shared_lanes = SharedLanes::kToo;
+  const PlanSpace space(model, cluster, degrees, options);
+  std::vector<PlanShape> more;
+  for (const PlanShape& config : list(space, 1)) {
+    const bool shared = (space.features(config) & kSharedLanes) != 0;
+    EXPECT_EQ(std::count(apart.begin(), apart.end(), config), shared ? 0 : 1);
+    if (shared) {
+      more.push_back(config);
+    }
+  }
+  ASSERT_EQ(more.size(), 2U);  // four lanes of a device, or two lanes of two
+  for (const PlanShape& config : more) {
+    EXPECT_EQ(config.layout, ModuleLayout::kColocated);
+    EXPECT_EQ(devices_per_replica(config), 4);
+  }
+  EXPECT_EQ(list(space, 1).size(), apart.size() + 2);
+  EXPECT_EQ(space.feature_sets(), (std::vector<unsigned>{0, kSharedLanes}));
+  options.virtual_stages = kAutoVirtualStages;
+  EXPECT_EQ(PlanSpace(model, cluster, degrees, options).feature_sets(),
+            (std::vector<unsigned>{0, kVirtualStages, kSharedLanes}));
 }
 
 TEST(PlanSpace, LeavesDevicesIdleOnlyWhereNumbersForceIt) {

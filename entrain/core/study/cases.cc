@@ -106,6 +106,7 @@ class CaseRunner {
     result.causes = gap_causes(step.program, step.timeline, inputs_.costs, step.bound);
     result.bubble = bubble_fraction(step.timeline);
     result.peak_bytes = *std::max_element(step.peak_bytes.begin(), step.peak_bytes.end());
+    result.lane_peak_bytes = step.peak_bytes;
     if (step.excess) {
       result.over_bytes = step.excess->over();
       result.over = to_string(step.program, *step.excess);

@@ -81,9 +81,10 @@ struct CaseStep {
   std::int64_t bound_ns = 0;        // step_lower_bound()
   std::optional<GapCauses> causes;  // of step_ns - bound_ns; none for a mean over plans
   double bubble = 0;
-  std::vector<int> num_slots;   // [replica]
-  std::int64_t deferred = 0;    // samples per encoder and slot
-  std::int64_t peak_bytes = 0;  // of the fullest lane
+  std::vector<int> num_slots;                 // [replica]
+  std::int64_t deferred = 0;                  // samples per encoder and slot
+  std::int64_t peak_bytes = 0;                // of the fullest lane
+  std::vector<std::int64_t> lane_peak_bytes;  // [lane] of the replica that has most there
   std::int64_t over_bytes = 0;  // by how much the lane that exceeds its limit the most does so
   std::string over;             // where, in words
   // [module] forward times over each replica's slots at the plan's num_slots: of a second

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,7 +12,6 @@
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/random.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/planner/single_sample_plan.h"
@@ -26,6 +25,7 @@
 #include "entrain/core/study/study.h"
 #include "entrain/core/study/study_work.h"
 #include "entrain/core/study/summary.h"
+#include "entrain/core/study/turned_out.h"
 
 namespace entrain {
 namespace {
@@ -61,13 +61,14 @@ fs::path model_file(const PaperStudy& study, const Setting& setting) {
          fmt::format("qwen2.5-vl-{}llama-{}.toml", setting.audio ? "audio-" : "", setting.model);
 }
 
-Study open(const PaperStudy& study, const Setting& setting, int global_batch) {
+Study open(const PaperStudy& study, const Setting& setting, int global_batch, int seed = 0) {
   StudyInputs inputs;
   const bool made_up = is_made_up(setting.data);
   inputs.index = ((made_up ? study.made_up : study.manifests) / (setting.data + ".csv")).string();
   inputs.model = model_file(study, setting).string();
   inputs.cluster = study.cluster.string();
   inputs.global_batch = global_batch;
+  inputs.seed = at(seed);
   inputs.analytic = {{1, kTensorParallel}, {1}};
   if (setting.variant == "frozen") {
     inputs.freeze = setting.audio ? Names{"vision", "audio"} : Names{"vision"};
@@ -77,12 +78,18 @@ Study open(const PaperStudy& study, const Setting& setting, int global_batch) {
   return load_study(inputs);
 }
 
+// Whether every lane hosts a stage of every module.
+bool shares_lanes(const Plan& plan) {
+  return plan.lanes.front().size() == plan.modules.size();
+}
+
+// "3:5"; "8:8 on the same lanes"
 std::string split_of(const Plan& plan) {
   std::vector<int> stages;
   for (const ModulePlan& module : plan.modules) {
     stages.push_back(static_cast<int>(module.stages.size()));
   }
-  return split_text(stages);
+  return split_text(stages) + (shares_lanes(plan) ? " on the same lanes" : "");
 }
 
 SingleSampleRequest paper_request(const Study& study) {
@@ -96,12 +103,14 @@ SingleSampleRequest paper_request(const Study& study) {
   return request;
 }
 
+// Every way to split, lanes of each module's own and the same lanes for all.
 LaneSplitResult split_for(const Study& study, int replicas, int lanes = kLanes) {
   LaneSplitRequest request;
   request.lanes = lanes;
   request.replicas = replicas;
   request.num_slots = kSlots;
   request.tensor_parallel = kTensorParallel;
+  request.shared_lanes = SharedLanes::kToo;
   return search_split(study, request, kPlanBatches);
 }
 
@@ -162,26 +171,33 @@ void add_rows(const CasesRequest& request,
     row["memory"] = memory;
     if (const CaseStep& first = cases[i].steps.front(); first.refused.empty()) {
       row["replicas"] = {{"num_slots", first.num_slots}, {"std_s", replica_spread(first)}};
+      row["lane_peak_bytes"] = first.lane_peak_bytes;
     }
     rows.push_back(std::move(row));
   }
 }
 
-// The memory that all contestants have: without end; what `lpt-2d` needs or half of the batch,
-// whichever is more; what a device has left, with every layer recomputed.
+// The memory that all contestants have: without end, again with other batches and a second seed of
+// all policies; what `lpt-2d` needs or half of the batch, whichever is more; what a device has
+// left, with every layer recomputed.
 struct MemoryCase {
   const char* name;
   const char* rule;
   bool recompute;
+  int seed;
 };
-constexpr std::array<MemoryCase, 3> kMemory = {
-    {{"free", "free", false}, {"equal", "equal", false}, {"device", "40GiB", true}}};
+constexpr std::array<MemoryCase, 4> kMemory = {{{"free", "free", false, 0},
+                                                {"free, second seed", "free", false, 1},
+                                                {"equal", "equal", false, 0},
+                                                {"device", "40GiB", true, 0}}};
 
 Json contest_rows(const PaperStudy& paper,
-                  const Study& study,
+                  const Study& first,
+                  const Study& second,
                   const std::vector<Contest>& contests) {
   Json rows = Json::array();
   for (const MemoryCase& memory : kMemory) {
+    const Study& study = memory.seed == 0 ? first : second;
     for (const Contest& contest : contests) {
       CasesRequest request;
       request.study = &study;
@@ -191,7 +207,10 @@ Json contest_rows(const PaperStudy& paper,
       }
       request.policies = contest.policies;
       request.schedules = contest.schedules;
-      request.steps = paper.quick ? 3 : 10;
+      if (memory.seed != 0 && contest.schedules.size() > 1) {
+        request.schedules = {"1f1b", "entrain"};
+      }
+      request.steps = paper.quick ? 3 : memory.seed == 0 ? 10 : 5;
       request.memory = parse_memory_rule(memory.rule);
       request.threads = paper.threads;
       if (contest.tries_slots) {
@@ -211,6 +230,10 @@ Json contest_rows(const PaperStudy& paper,
   return rows;
 }
 
+bool is_own_and_fits(const LaneSplit& split) {
+  return split.reason.empty() && split.shape.layout == ModuleLayout::kOwnLanes;
+}
+
 Json run_setting(const PaperStudy& paper, const Setting& setting) {
   const Study study = open(paper, setting, kGlobalBatch);
   const StudyBatch batch = draw_batch(study, 0);
@@ -222,7 +245,7 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
 
   Json sensitivity = Json::object();  // where the plan's policy is `entrain` under `1f1b`
   for (const LaneSplit& split : splits.splits) {
-    if (split.reason.empty() && split.shape.layout == ModuleLayout::kOwnLanes) {
+    if (is_own_and_fits(split)) {
       sensitivity[split_of(split.plan)] = 1e-9 * static_cast<double>(split.mean_ns);
     }
   }
@@ -235,11 +258,15 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
   const Names all = {
       "sequential", "disttrain", "dflop", "lpt-2d", "orchmllm", "entrain-paper", "entrain"};
   const Names schedules = {"1f1b", "1f1b-eager", "zb-h1", "entrain"};
-  const std::vector<Contest> contests = {
+  std::vector<Contest> contests = {
       {"ours", ours, all, schedules, true},
       {"b-min", b_min, {"disttrain", "entrain-paper", "entrain"}, schedules, false},
       {"one-sample", ours, {"disttrain"}, {"1f1b"}, false},
       {"dip", colocated_plan(study, batch.work), {"sequential", "lpt-2d"}, {"dip"}, false}};
+  if (const auto own = std::find_if(splits.splits.begin(), splits.splits.end(), is_own_and_fits);
+      shares_lanes(ours) && own != splits.splits.end()) {
+    contests.push_back({"apart", own->plan, all, schedules, true});
+  }
   const WorkTimes work = study_work(study);
   return {
       {"kind", "setting"},
@@ -258,7 +285,7 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
       {"sizes",
        {batch_splits(work, kLanes, kGlobalBatch), batch_splits(work, 2 * kLanes, kGlobalBatch)}},
       {"ratios", ratios_by_size(work)},
-      {"rows", contest_rows(paper, study, contests)}};
+      {"rows", contest_rows(paper, study, open(paper, setting, kGlobalBatch, 1), contests)}};
 }
 
 // The paper's figure 6: a pipeline of four stages, 16 microbatches of 4.
@@ -278,34 +305,6 @@ Json run_bubbles(const PaperStudy& paper, const Setting& setting) {
   Json rows = Json::array();
   add_rows(request, run_cases(request), "ours", "free", rows);
   return {{"kind", "bubbles"}, {"data", setting.data}, {"model", setting.model}, {"rows", rows}};
-}
-
-// The costs with every sample's times in every module multiplied by log-normal factors of mean 1;
-// with `slow_stage`, instead all times on the LLM's first stage by 1 + spread.
-StepCosts turned_out(StepCosts costs, double spread, std::uint64_t seed, bool slow_stage) {
-  Rng rng(seed, 77);
-  for (int module = 0; module <= costs.llm_module(); ++module) {
-    ModuleCosts& of = costs.modules[at(module)];
-    const auto scale = [](StageCosts& stage, int unit, double factor) {
-      OperationTimes& time = stage.units[at(unit)].time;
-      for (std::chrono::nanoseconds* part :
-           {&time.forward, &time.backward_input, &time.backward_weight, &time.split}) {
-        *part = std::chrono::nanoseconds(std::llround(factor * static_cast<double>(part->count())));
-      }
-    };
-    for (int sample = 0; sample < costs.num_samples; ++sample) {
-      const double factor =
-          slow_stage ? 1 + spread : std::exp(spread * rng.normal() - spread * spread / 2);
-      for (int unit = of.first_unit[at(sample)]; unit < of.first_unit[at(sample) + 1]; ++unit) {
-        for (std::size_t stage = 0; stage < of.stages.size(); ++stage) {
-          if (!slow_stage || (module == costs.llm_module() && stage == 0)) {
-            scale(of.stages[stage], unit, factor);
-          }
-        }
-      }
-    }
-  }
-  return costs;
 }
 
 // Assigned by nominal costs, replayed by others under `1f1b`, whose order no cost can change.
@@ -330,10 +329,13 @@ Json run_wrong_costs(const PaperStudy& paper, const Setting& setting) {
       assignments.push_back(assign(policy, request));
     }
     const auto replay = [&](const std::string& what, double spread, int draw) {
-      const StepCosts costs =
-          turned_out(one.costs, spread, at(1000 * step + draw), what != "costs");
       Json times = Json::object();
       for (std::size_t i = 0; i < policies.size(); ++i) {
+        const StepCosts costs =
+            what == "costs" ? drawn_costs(one.costs, spread, at(1000 * step + draw))
+            : what == "slow stage"
+                ? slow_stage(one.costs, one.plan, 1 + spread)
+                : slow_device(one.costs, one.plan, assignments[i], 0, 1 + spread);
         const SimulatedStep replayed =
             simulate_step(assignments[i], one.plan, costs, {.prove_limits = false});
         times[policies[i]] = 1e-9 * static_cast<double>(replayed.timeline.makespan.count());
@@ -345,8 +347,10 @@ Json run_wrong_costs(const PaperStudy& paper, const Setting& setting) {
         replay("costs", spread, draw);
       }
     }
-    replay("slow stage", 0.1, 0);
-    replay("slow stage", 0.3, 0);
+    for (const char* slow : {"slow stage", "slow device"}) {
+      replay(slow, 0.1, 0);
+      replay(slow, 0.3, 0);
+    }
   }
   return {
       {"kind", "wrong-costs"}, {"data", setting.data}, {"model", setting.model}, {"rows", rows}};
@@ -424,18 +428,31 @@ std::vector<PaperCell> paper_cells(const PaperStudy& study) {
   const Matrix matrix = matrix_of(study);
   // Before a folder is made for a study of them.
   read_cluster(study.cluster);
-  const auto need = [](const char* what, const fs::path& path) {
-    if (!fs::is_regular_file(path)) {
-      throw InvalidInput(fmt::format(
-          "no {} '{}' in '{}'", what, path.filename().string(), path.parent_path().string()));
+  const auto need = [](const char* what, const fs::path& folder, const std::set<fs::path>& files) {
+    std::vector<std::string> missing;
+    for (const fs::path& file : files) {
+      if (!fs::is_regular_file(folder / file)) {
+        missing.push_back(fmt::format("'{}'", file.string()));
+      }
+    }
+    if (!missing.empty()) {
+      throw InvalidInput(fmt::format("no {}{} {} in '{}'",
+                                     what,
+                                     missing.size() == 1 ? "" : "s",
+                                     join(missing),
+                                     folder.string()));
     }
   };
+  std::set<fs::path> models;
+  std::set<fs::path> manifests;
   for (const Setting& setting : matrix.settings) {
-    need("model", model_file(study, setting));
+    models.insert(model_file(study, setting).filename());
     if (!is_made_up(setting.data)) {
-      need("manifest", study.manifests / (setting.data + ".csv"));
+      manifests.insert(setting.data + ".csv");
     }
   }
+  need("model", study.models, models);
+  need("manifest", study.manifests, manifests);
   std::vector<PaperCell> cells;
   for (const Setting& setting : matrix.settings) {
     cells.push_back({setting.name(), study.quick ? 0.5 : 2.0, [study, setting] {
