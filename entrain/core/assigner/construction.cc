@@ -34,7 +34,7 @@ class Construction {
       result_.times.resize(at(replicas));
       deal();
     }
-    const int first = evaluator_.evaluations();
+    int first = evaluator_.evaluations();
     for (int replica = 0; replica < replicas; ++replica) {
       const Placement before = result_.placement;
       const RuleResult chosen =
@@ -45,6 +45,8 @@ class Construction {
                            first + (budget - first) * (replica + 1) / (2 * replicas),
                            result_.placement);
       rules_.push_back(chosen.rule);
+      first += chosen.extra;
+      budget += chosen.extra;
       if (start == nullptr || better(chosen.times, result_.times[at(replica)])) {
         result_.times[at(replica)] = chosen.times;
       } else {
