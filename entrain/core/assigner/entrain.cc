@@ -255,16 +255,13 @@ class Sequence {
 
   void offer(Evaluated candidate) {
     if (candidate.times.empty() || evaluator_.has_rules()) {
-      if (!evaluator_.has_limits()) {
-        if (time_while_faster(candidate)) {
-          best_ = std::move(candidate);
-        }
+      if (!best_.fits()) {
+        candidate = timed(std::move(candidate));
+      } else if (!time_while_faster(candidate)) {
         return;
       }
-      candidate = timed(std::move(candidate));
     }
-    const bool wins = better(candidate, best_, evaluator_);
-    if (wins) {
+    if (better(candidate, best_, evaluator_)) {
       std::swap(candidate, best_);
     }
     keep_over(std::move(candidate));
