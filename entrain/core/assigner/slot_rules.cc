@@ -72,7 +72,8 @@ class RuleChooser {
       consider(rule);
     }
     const EntrainOptions& options = request_.options;
-    if ((!times_.fits() || times_.total_ns - times_.total_ns / 20 > over_ns_) && options.slot_bytes && options.shape && options.choose_slots) {
+    if ((!times_.fits() || times_.total_ns - times_.total_ns / 20 > over_ns_) &&
+        options.slot_bytes && options.shape && options.choose_slots) {
       choose_within_bytes();
     }
     if (!times_.fits()) {
