@@ -21,11 +21,13 @@ class Construction {
   Construction(const AssignRequest& request,
                const BatchLoads& loads,
                StepEvaluator& evaluator,
-               bool keep_fitting)
-      : request_(request), loads_(loads), evaluator_(evaluator), keep_fitting_(keep_fitting) {}
+               const ConstructionOptions& options)
+      : request_(request), loads_(loads), evaluator_(evaluator), options_(options) {}
 
-  Evaluated run(int budget, int tuning, const Evaluated* start) {
+  Evaluated run() {
     const int replicas = request_.plan->replicas;
+    const Evaluated* start = options_.start;
+    int budget = options_.budget;
     if (start != nullptr) {
       result_ = *start;
       sort_samples();
@@ -34,7 +36,7 @@ class Construction {
       result_.times.resize(at(replicas));
       deal();
     }
-    const int first = evaluator_.evaluations();
+    int first = evaluator_.evaluations();
     for (int replica = 0; replica < replicas; ++replica) {
       const Placement before = result_.placement;
       const RuleResult chosen =
@@ -45,6 +47,8 @@ class Construction {
                            first + (budget - first) * (replica + 1) / (2 * replicas),
                            result_.placement);
       rules_.push_back(chosen.rule);
+      first += chosen.extra;
+      budget += chosen.extra;
       if (start == nullptr || better(chosen.times, result_.times[at(replica)])) {
         result_.times[at(replica)] = chosen.times;
       } else {
@@ -56,13 +60,18 @@ class Construction {
       refine(budget);
       level(budget);
     }
-    tune(evaluator_.evaluations() + tuning);
+    tune(evaluator_.evaluations() + options_.tuning);
     return std::move(result_);
   }
 
  private:
   void deal() {
     const int replicas = request_.plan->replicas;
+    if (options_.dealt != nullptr) {
+      result_.placement.samples = *options_.dealt;
+      sort_samples();
+      return;
+    }
     if (request_.options.replica_balance) {
       result_.placement.samples = deal_to_replicas(loads_, replicas);
       return;
@@ -129,7 +138,7 @@ class Construction {
       }
       const bool fitted = before.times[at(slow)].fits() && before.times[at(fast)].fits();
       const bool fits = result_.times[at(slow)].fits() && result_.times[at(fast)].fits();
-      if ((fits || !fitted || !keep_fitting_) &&
+      if ((fits || !fitted || !options_.keep_fitting) &&
           std::max(result_.times[at(slow)].score(), result_.times[at(fast)].score()) < slow_score) {
         return true;
       }
@@ -214,7 +223,7 @@ class Construction {
   const AssignRequest& request_;
   const BatchLoads& loads_;
   StepEvaluator& evaluator_;
-  bool keep_fitting_;
+  const ConstructionOptions& options_;
   std::vector<SlotRule> rules_;  // [replica]
   Evaluated result_;
 };
@@ -225,8 +234,7 @@ Evaluated construct(const AssignRequest& request,
                     const BatchLoads& loads,
                     StepEvaluator& evaluator,
                     const ConstructionOptions& options) {
-  return Construction(request, loads, evaluator, options.keep_fitting)
-      .run(options.budget, options.tuning, options.start);
+  return Construction(request, loads, evaluator, options).run();
 }
 
 }  // namespace entrain

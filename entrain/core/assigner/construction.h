@@ -2,6 +2,8 @@
 // fast ones.
 #pragma once
 
+#include <vector>
+
 #include "entrain/core/assigner/evaluate.h"
 #include "entrain/core/assigner/search.h"
 #include "entrain/core/baselines/loads.h"
@@ -18,6 +20,8 @@ struct ConstructionOptions {
   // No replica that keeps the limits is led over them to make a slower one faster. Without it the
   // way to a good dealing is open, and its end may need mending.
   bool keep_fitting = false;
+  // [replica] samples, instead of those of deal_to_replicas(); null: those.
+  const std::vector<std::vector<int>>* dealt = nullptr;
   // Its samples of replicas are taken, and its slots where no rule is better; null: none.
   const Evaluated* start = nullptr;
 };

@@ -6,8 +6,10 @@
 //    with a twentieth of its exchanges, and with all of them once kFewEvaluations are spent.
 // 2. Search (search.h) from the best, in growing pieces. Where a start over a memory limit is
 //    faster, every other piece mends it.
-// 3. Where the budget is ample, construction again with more of it and with tuned rules; under
-//    limits also one that does not leave them, and one that begins with the best of the others.
+// 3. Where the budget is ample, construction again with more of it and with tuned rules; with half
+//    of that, one whose long samples are together in few replicas; where a start over a memory
+//    limit is faster also one that does not leave the limits, and one that begins with the best of
+//    the others.
 // 4. Heavy samples are cut into chunks where that is allowed and pays (after each construction).
 // 5. Search as in 2.
 // 6. Where nothing fits: one sample a slot in drawn order.
@@ -28,6 +30,7 @@
 #include "entrain/core/assigner/chunk_cuts.h"
 #include "entrain/core/assigner/construction.h"
 #include "entrain/core/assigner/evaluate.h"
+#include "entrain/core/assigner/greedy.h"
 #include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/assigner/search.h"
 #include "entrain/core/assigner/slot_bytes.h"
@@ -159,20 +162,28 @@ class Sequence {
   }
 
   void construct_second(int budget, int tuning) {
-    const auto offer_constructed = [&](bool keep_fitting, const Evaluated* start) {
-      const int tuned = request_.options.tuning ? tuning : 0;
-      const int end = evaluator_.evaluations() + budget;
-      offer(construct(
-          request_,
-          start_loads_,
-          evaluator_,
-          {.budget = end, .tuning = tuned, .keep_fitting = keep_fitting, .start = start}));
+    ConstructionOptions options;
+    options.tuning = request_.options.tuning ? tuning : 0;
+    const auto offer_constructed = [&](int evaluations) {
+      options.budget = evaluator_.evaluations() + evaluations;
+      offer(construct(request_, start_loads_, evaluator_, options));
     };
-    offer_constructed(false, nullptr);
+    offer_constructed(budget);
+    if (request_.options.replica_balance) {
+      const std::vector<std::vector<int>> together =
+          deal_together(*request_.costs, start_loads_, request_.plan->replicas);
+      if (!together.empty()) {
+        options.dealt = &together;
+        offer_constructed(budget / 2);
+        options.dealt = nullptr;
+      }
+    }
     if (over_) {
-      offer_constructed(true, nullptr);
+      options.keep_fitting = true;
+      offer_constructed(budget);
       const Evaluated start = best_;
-      offer_constructed(true, &start);
+      options.start = &start;
+      offer_constructed(budget);
     }
     spent_ += budget + tuning;
     cut(kSecondCuts);
@@ -255,16 +266,13 @@ class Sequence {
 
   void offer(Evaluated candidate) {
     if (candidate.times.empty() || evaluator_.has_rules()) {
-      if (!evaluator_.has_limits()) {
-        if (time_while_faster(candidate)) {
-          best_ = std::move(candidate);
-        }
+      if (!best_.fits()) {
+        candidate = timed(std::move(candidate));
+      } else if (!time_while_faster(candidate)) {
         return;
       }
-      candidate = timed(std::move(candidate));
     }
-    const bool wins = better(candidate, best_, evaluator_);
-    if (wins) {
+    if (better(candidate, best_, evaluator_)) {
       std::swap(candidate, best_);
     }
     keep_over(std::move(candidate));

@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/greedy.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 
 #include "entrain/core/assigner/slot_bytes.h"
@@ -162,15 +163,48 @@ void cut_by_ratio(const BatchLoads& loads,
   }
 }
 
+// [sample] forward and backward of all its units through all stages, in ns.
+std::vector<double> path_times(const StepCosts& costs) {
+  std::vector<double> path(at(costs.num_samples), 0);
+  for (const ModuleCosts& module : costs.modules) {
+    for (const StageCosts& stage : module.stages) {
+      for (int sample = 0; sample < costs.num_samples; ++sample) {
+        for (int unit = module.first_unit[at(sample)]; unit < module.first_unit[at(sample) + 1];
+             ++unit) {
+          const OperationTimes& time = stage.units[at(unit)].time;
+          path[at(sample)] += static_cast<double>((time.forward + time.backward()).count());
+        }
+      }
+    }
+  }
+  return path;
+}
+
 }  // namespace
 
-std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads, int replicas) {
+std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads,
+                                               int replicas,
+                                               const std::vector<std::vector<int>>& dealt) {
   std::vector<std::vector<int>> result(at(replicas));
   PowerBins bins(std::vector<double>(at(replicas), 1.0));
-  const int count = static_cast<int>(loads.descending.size());
+  std::vector<char> is_dealt(loads.descending.size(), 0);
   int empty = replicas;
+  for (std::size_t replica = 0; replica < dealt.size(); ++replica) {
+    for (const int sample : dealt[replica]) {
+      empty -= result[replica].empty() ? 1 : 0;
+      result[replica].push_back(sample);
+      bins.add(static_cast<int>(replica), loads.sample[at(sample)]);
+      is_dealt[at(sample)] = 1;
+    }
+  }
+  std::vector<int> left;
+  std::copy_if(
+      loads.descending.begin(), loads.descending.end(), std::back_inserter(left), [&](int sample) {
+        return is_dealt[at(sample)] == 0;
+      });
+  const int count = static_cast<int>(left.size());
   for (int i = 0; i < count; ++i) {
-    const int sample = loads.descending[at(i)];
+    const int sample = left[at(i)];
     const Load& load = loads.sample[at(sample)];
     int replica = bins.best(0, replicas, load);
     if (count - i <= empty && !result[at(replica)].empty()) {
@@ -184,6 +218,38 @@ std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads, int repl
     bins.add(replica, load);
   }
   return result;
+}
+
+std::vector<std::vector<int>> deal_together(const StepCosts& costs,
+                                            const BatchLoads& loads,
+                                            int replicas) {
+  constexpr double kLong = 0.15;  // of a replica's work: the path of a long sample
+  constexpr double kFull = 0.9;   // likewise: the work of long samples that a replica takes
+  const std::vector<double> path = path_times(costs);
+  const double work = *std::max_element(loads.total.begin(), loads.total.end()) / replicas;
+  std::vector<std::vector<int>> together(at(replicas));
+  int replica = 0;
+  int count = 0;
+  double filled = 0;
+  for (const int sample : loads.descending) {
+    if (path[at(sample)] <= kLong * work) {
+      continue;
+    }
+    const Load& load = loads.sample[at(sample)];
+    const double most = *std::max_element(load.begin(), load.end());
+    if (filled > 0 && filled + most > kFull * work && replica + 1 < replicas) {
+      ++replica;
+      filled = 0;
+    }
+    filled += most;
+    together[at(replica)].push_back(sample);
+    ++count;
+  }
+  const int others = costs.num_samples - count;
+  if (count < 2 || replica + 1 == replicas || others < replicas - 1 - replica) {
+    return {};
+  }
+  return deal_to_replicas(loads, replicas, together);
 }
 
 SlotRule rule_for(SlotRule rule, int num_samples) {

@@ -10,8 +10,22 @@
 namespace entrain {
 
 // Samples in falling order, each to the replica where the sum of fourth powers of its lanes' loads
-// grows least; every replica gets one. Result: [replica] samples in falling order.
-std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads, int replicas);
+// grows least, beside those that are `dealt` already; every replica gets one. Result: [replica]
+// samples, those dealt before and then the others, each in falling order.
+//
+// Requires  dealt is empty, or [replica] and leaves a sample for each replica without any.
+std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads,
+                                               int replicas,
+                                               const std::vector<std::vector<int>>& dealt = {});
+
+// The same with long samples together: those whose path through all stages takes more than 0.15 of
+// a replica's work go to the first replica until they fill 0.9 of it, then to the next. Only these
+// replicas then wait for long paths; apart, long samples would make every replica wait. Empty where
+// fewer than two are long, or no replica would be without.
+// Cost  O(units × stages + samples × replicas).
+std::vector<std::vector<int>> deal_together(const StepCosts& costs,
+                                            const BatchLoads& loads,
+                                            int replicas);
 
 struct SlotRule {
   int num_slots = 1;

@@ -54,6 +54,59 @@ TEST(DealToReplicas, LeavesNoReplicaEmpty) {
   }
 }
 
+// Samples on two stages, of which the given ones take as much as nine others.
+oracle::HandCase case_with_long(const std::vector<std::size_t>& long_samples, int samples = 40) {
+  oracle::HandCase hand = oracle::make_plain_case({2}, samples);
+  for (StageCosts& stage : hand.costs.modules[0].stages) {
+    for (UnitCost& unit : stage.units) {
+      unit.time = {nanoseconds{100}, nanoseconds{100}, nanoseconds{100}};
+    }
+    for (const std::size_t sample : long_samples) {
+      stage.units[sample].time = {nanoseconds{900}, nanoseconds{900}, nanoseconds{900}};
+    }
+  }
+  return hand;
+}
+
+std::vector<std::vector<int>> together(const oracle::HandCase& hand, int replicas) {
+  return deal_together(hand.costs, batch_loads(hand.plan, hand.costs), replicas);
+}
+
+TEST(DealTogether, FillsOneReplicaWithLongSamplesAndBalancesAll) {
+  const oracle::HandCase hand = case_with_long({3, 31}, 82);
+  const auto replicas = together(hand, 4);
+  ASSERT_EQ(replicas.size(), 4U);
+  EXPECT_EQ(replicas[0][0], 3);
+  EXPECT_EQ(replicas[0][1], 31);
+  std::vector<int> all;
+  for (const std::vector<int>& samples : replicas) {
+    EXPECT_NEAR(static_cast<double>(samples.size()), &samples == &replicas[0] ? 8 : 24.7, 1);
+    all.insert(all.end(), samples.begin(), samples.end());
+  }
+  std::sort(all.begin(), all.end());
+  std::vector<int> expected(82);
+  std::iota(expected.begin(), expected.end(), 0);
+  EXPECT_EQ(all, expected);
+}
+
+TEST(DealTogether, OpensTheNextReplicaWhereOneIsFull) {
+  const auto replicas = together(case_with_long({0, 1, 2, 3, 4, 5, 6}, 160), 4);
+  ASSERT_EQ(replicas.size(), 4U);
+  std::vector<int> with_long;
+  for (const std::vector<int>& samples : replicas) {
+    with_long.push_back(static_cast<int>(
+        std::count_if(samples.begin(), samples.end(), [](int sample) { return sample < 7; })));
+  }
+  EXPECT_EQ(with_long, (std::vector<int>{5, 2, 0, 0}));
+}
+
+TEST(DealTogether, IsEmptyWhereNothingIsGained) {
+  EXPECT_TRUE(together(case_with_long({3}), 4).empty()) << "one is long";
+  EXPECT_TRUE(together(case_with_long({0, 1, 2, 3, 4, 5, 6, 7}), 4).empty())
+      << "long ones everywhere";
+  EXPECT_TRUE(together(case_with_long({0, 1}, 3), 4).empty()) << "others are too few";
+}
+
 // Two stages with six samples of 100 bytes on each: lane 0 holds two neighbouring slots.
 TEST(PlaceInSlots, KeepsHeavySamplesApartWhereBytesAreShort) {
   oracle::HandCase hand = oracle::make_plain_case({2}, 6);

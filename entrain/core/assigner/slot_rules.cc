@@ -72,14 +72,15 @@ class RuleChooser {
       consider(rule);
     }
     const EntrainOptions& options = request_.options;
-    if (!times_.fits() && options.slot_bytes && options.shape && options.choose_slots) {
+    if ((!times_.fits() || times_.total_ns - times_.total_ns / 20 > over_ns_) &&
+        options.slot_bytes && options.shape && options.choose_slots) {
       choose_within_bytes();
     }
     if (!times_.fits()) {
       least_memory();
     }
     place(best_);
-    return {best_, times_};
+    return {best_, times_, std::max(0, evaluator_.evaluations() - budget)};
   }
 
  private:
@@ -103,6 +104,9 @@ class RuleChooser {
     const std::int64_t stop_after =
         times_.fits() ? times_.total_ns : std::numeric_limits<std::int64_t>::max();
     const ReplicaTimes times = evaluator_.evaluate(placement_, replica_, stop_after);
+    if (times.done && !times.fits()) {
+      over_ns_ = std::min(over_ns_, times.total_ns);
+    }
     if (times.done && better(times, times_)) {
       best_ = rule;
       times_ = times;
@@ -224,6 +228,7 @@ class RuleChooser {
   int num_samples_;
   int num_text_ = 0;
   int budget_ = 0;
+  std::int64_t over_ns_ = std::numeric_limits<std::int64_t>::max();
   SlotRule best_;
   ReplicaTimes times_;  // of best_
 };

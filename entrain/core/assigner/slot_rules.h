@@ -15,6 +15,7 @@ namespace entrain {
 struct RuleResult {
   SlotRule rule;
   ReplicaTimes times;
+  int extra = 0;  // evaluations beyond the budget
 };
 
 // Tries a few dozen rules, one choice after the other (number of slots, shape, order by ratio,
