@@ -13,7 +13,7 @@ PARITY_READY := .venv-parity/.entrain-parity-ready
 # Seconds for every fuzz target.
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup build demo evaluate test long-test core-test record compare-record record-programs parity trainers \
+.PHONY: help setup build package demo evaluate test long-test core-test record compare-record record-programs parity trainers \
   check docs fuzz gpu-check format bench results-index clean
 
 help: ## show this list
@@ -29,6 +29,9 @@ setup: $(ENGINE_READY) ## install what is missing: distribution packages, .venv,
 
 build: $(ENGINE_READY) ## build everything into build/release
 	@JOBS=$(JOBS) tools/build.sh release
+
+package: $(ENGINE_READY) ## the Python package that torchrun needs, into build/release/python (minutes less than all)
+	@JOBS=$(JOBS) tools/build.sh release entrain entrain_python
 
 demo: $(ENGINE_READY) ## draw charts, train a small VLM on 4 ranks, evaluate it (about 2 minutes, and 6 for a first build)
 	@JOBS=$(JOBS) tools/build.sh release entrain

@@ -41,6 +41,9 @@ def case_arguments(description, cluster, profile):
     parser.add_argument("--profile", default=profile)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
+    parser.add_argument(
+        "--trained", action="store_true", help="only plans that `entrain train` runs, as by default"
+    )
     return parser
 
 
@@ -70,7 +73,7 @@ class Case:
     def run(self, command, *extra):
         """The command's report; None where it says that nothing fits."""
         line = [self.options.entrain, command, *self.inputs, *map(str, extra), "--json"]
-        if command == "plan":  # of others' engines too: with context parallelism
+        if command == "plan" and not self.options.trained:  # with context parallelism
             line.append("--for-study")
         result = subprocess.run(line, capture_output=True, text=True, check=False)
         if result.returncode == NO_PLAN:

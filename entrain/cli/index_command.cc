@@ -174,6 +174,13 @@ int run(const IndexFlags& options) {
   print_notes(notes);
   const IndexResult result = build_index(data, options.output, index_options);
   print_notes(result.summary.notes);
+  if (result.summary.left_out.size() > result.index.samples.size()) {
+    print_notes({concat("warning: ",
+                        result.summary.left_out.size(),
+                        " samples were left out, more than the ",
+                        result.index.samples.size(),
+                        " that stayed: is --media the right folder, and --columns right?")});
+  }
   const std::vector<SampleSizes>& samples = result.index.samples;
   const std::vector<Distribution> distributions =
       options.stats || plot.named()

@@ -143,7 +143,8 @@ void write_found(const PlanFlags& options,
 }
 
 int run_lanes(const PlanFlags& options, const PlanOutputs& outputs) {
-  const PlanStudy input = load_plan_study(options.study, options.for_study);
+  PlanStudy input = load_plan_study(options.study, options.for_study);
+  input.left_out.clear();  // lanes are of one device each
   const Study& study = input.study;
   const LaneSplitResult result = search(options, study);
   if (result.fits()) {
@@ -379,7 +380,12 @@ void add_plan_command(CLI::App& app, Action& action) {
   add_plan_search_options(*command, options);
   add_force(*command, options->force);
   command->add_flag("--json", options->json, "print the result as one line of JSON");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, command, &action] {
+    action = [options, command] {
+      check_planner(*command, *options);
+      return run(*options);
+    };
+  });
 }
 
 }  // namespace entrain::cli

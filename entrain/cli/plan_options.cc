@@ -1,6 +1,9 @@
 #include "entrain/cli/plan_options.h"
 
+#include <array>
+
 #include "entrain/core/assigner/assigner.h"
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/schedule/schedule.h"
@@ -9,6 +12,20 @@
 
 namespace entrain::cli {
 namespace {
+
+// Those of a search for a cluster's plan, which nothing else reads.
+constexpr std::array kOfClusterSearch = {"--simulations",
+                                         "--search-evaluations",
+                                         "--runners-up",
+                                         "--threads",
+                                         "--recompute",
+                                         "--idle-devices",
+                                         "--regret-batches",
+                                         "--check-batches",
+                                         "--explain"};
+// And of others' planners on one.
+constexpr std::array kOfCluster = {
+    "--microbatch", "--context-parallel", "--shard-optimizer", "--reserve-gib", "--for-study"};
 
 void add_cluster_options(CLI::App& command, PlanFlags& options) {
   command
@@ -167,10 +184,36 @@ void add_plan_search_options(CLI::App& command, const std::shared_ptr<PlanFlags>
                   "for a few replicas, 11,313 for 128)")
       ->transform(whole(0, kMostEvaluations));
   add_cluster_options(command, *options);
+  for (const char* name : kOfClusterSearch) {
+    command.get_option(name)->needs(cluster);
+  }
+  for (const char* name : kOfCluster) {
+    command.get_option(name)->needs(cluster);
+  }
   command.add_option("--output,-o", options->output, "plan JSON to write");
   command.add_option("--report",
                      options->report,
                      "page to write (HTML): the plan, its runners-up and its first step, drawn");
+}
+
+void check_planner(const CLI::App& command, const PlanFlags& options) {
+  if (options.planner == "search" || options.planner == "b-min") {
+    if (command.count("--tensor-parallel") > 0) {
+      throw InvalidInput(concat(
+          "--tensor-parallel: of the planners one-sample, four-samples and ",
+          "megatron-even; --planner ",
+          options.planner,
+          options.study.cluster.empty() ? " has lanes of one device each" : " chooses it itself"));
+    }
+  }
+  if (options.planner == "search") {
+    return;
+  }
+  for (const char* name : kOfClusterSearch) {
+    if (command.count(name) > 0) {
+      throw InvalidInput(concat(name, ": of --planner search alone, not of ", options.planner));
+    }
+  }
 }
 
 }  // namespace entrain::cli

@@ -45,4 +45,7 @@ struct PlanFlags {
 // All but --force and --json.
 void add_plan_search_options(CLI::App& command, const std::shared_ptr<PlanFlags>& options);
 
+// Throws  InvalidInput for a given option that the planner does not read.
+void check_planner(const CLI::App& command, const PlanFlags& options);
+
 }  // namespace entrain::cli

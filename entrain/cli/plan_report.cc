@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "entrain/core/report/plan_page.h"
 #include "entrain/core/report/report_views.h"
 #include "entrain/core/report/step_view.h"
 #include "entrain/core/step/step.h"
@@ -58,7 +59,7 @@ Json plan_report(const PlanStudy& input, const PlanSearchResult& result) {
   const PlanCandidate& best = result.best();
   RunnersUp runners_up;
   for (std::size_t i = 1; i < result.plans.size(); ++i) {
-    runners_up.emplace_back(describe(result.plans[i].config, input.study.model),
+    runners_up.emplace_back(describe(result.plans[i], input.study.model),
                             ratio(result.plans[i].mean_ns, best.mean_ns));
   }
   Json view = view_of_found(input, best.plan, runners_up);

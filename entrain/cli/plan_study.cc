@@ -7,6 +7,7 @@
 
 #include "entrain/core/cost/runnable.h"
 #include "entrain/core/planner/recompute_levels.h"
+#include "entrain/core/report/plan_page.h"
 #include "entrain/core/spec/cost_origin.h"
 
 #include "entrain/cli/study_options.h"
@@ -15,7 +16,7 @@ namespace entrain::cli {
 namespace {
 
 Json candidate_json(const PlanCandidate& candidate, const ModelSpec& model) {
-  return {{"plan", describe(candidate.config, model)},
+  return {{"plan", describe(candidate, model)},
           {"schedule", candidate.plan.schedule},
           {"step_s", static_cast<double>(candidate.mean_ns) * 1e-9},
           {"lower_bound_s", static_cast<double>(candidate.bound_ns) * 1e-9},
@@ -91,7 +92,7 @@ Json result_json(const PlanSearchResult& result, const PlanStudy& input) {
   report["set_aside_for_memory"] = Json::array();
   for (const PlanCandidate& candidate : result.no_fit) {
     if (candidate.further_step >= 0) {
-      report["set_aside_for_memory"].push_back({{"plan", describe(candidate.config, model)},
+      report["set_aside_for_memory"].push_back({{"plan", describe(candidate, model)},
                                                 {"step", candidate.further_step},
                                                 {"missing_bytes", candidate.missing_bytes},
                                                 {"reason", candidate.reason}});

@@ -313,6 +313,29 @@ class Refusals(PlanTest):
         self.expect_failure(2, ["cpu-2core", "h100"], *self.plan("--profile", "analytic:h100"))
         self.expect_failure(2, ["--planner", "b-min"], *self.plan("--planner", "b-mni"))
 
+    def test_refuses_options_that_it_would_not_read(self):
+        lanes = [*self.plan()[:-2], "--lanes", 2]
+        self.expect_success(*lanes)
+        of_search = (
+            *(["--simulations", 5], ["--search-evaluations", 5], ["--runners-up", 2]),
+            *(["--threads", 2], ["--recompute", "full"], ["--idle-devices"]),
+            *(["--regret-batches", 2], ["--check-batches", 2], ["--explain"]),
+        )
+        of_cluster = (
+            *(["--microbatch", 1], ["--context-parallel", 2], ["--shard-optimizer", "never"]),
+            *(["--reserve-gib", 3], ["--for-study"]),
+        )
+        for option in (*of_search, *of_cluster):
+            with self.subTest(option=option):
+                self.expect_failure(2, [option[0], "--cluster"], *lanes, *option)
+        one_sample = self.plan("--planner", "one-sample", "--replicas", 2)
+        for option in of_search:
+            with self.subTest(option=option):
+                self.expect_failure(2, [option[0], "one-sample"], *one_sample, *option)
+        for command in (lanes, self.plan()):
+            words = ["--tensor-parallel", "one-sample", "--planner search"]
+            self.expect_failure(2, words, *command, "--tensor-parallel", 2)
+
 
 if __name__ == "__main__":
     cli_fixture.main()

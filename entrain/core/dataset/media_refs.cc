@@ -178,11 +178,12 @@ class MediaFile {
     std::error_code unreachable;
     const fs::file_status status = fs::status(path_, unreachable);
     if (!fs::is_regular_file(status)) {
-      throw InvalidInput(fmt::format("{}: '{}': {}{}",
-                                     where,
-                                     path_.lexically_normal().string(),
-                                     unreachable ? unreachable.message() : "no regular file",
-                                     named.is_absolute() ? "" : " (--media names the folder)"));
+      throw InvalidInput(
+          fmt::format("{}: '{}': {}{}",
+                      where,
+                      path_.lexically_normal().string(),
+                      unreachable ? unreachable.message() : "no regular file",
+                      named.is_absolute() ? "" : " (`entrain index --media` names the folder)"));
     }
     size_ = static_cast<std::int64_t>(fs::file_size(path_));
   }

@@ -456,13 +456,20 @@ class Summary {
   // Of the first of the fastest plans.
   [[nodiscard]] int64_t best_ns() const { return best_ns_; }
 
+  // Of one replica, found with a sharded optimizer and without: all but the first.
+  static void drop_twins(std::vector<PlanCandidate>& plans) {
+    for (auto plan = plans.begin(); plan != plans.end();) {
+      const bool known = plan->config.replicas == 1 &&
+                         std::any_of(plans.begin(), plan, [&](const PlanCandidate& other) {
+                           return other.config == plan->config && other.steps == plan->steps;
+                         });
+      plan = known ? plans.erase(plan) : plan + 1;
+    }
+  }
+
   PlanSearchResult finish() {
     const auto by_total = [](const PlanCandidate& a, const PlanCandidate& b) {
       return total_ns(a) < total_ns(b);
-    };
-    // Of one replica, found with a sharded optimizer and without.
-    const auto same = [](const PlanCandidate& a, const PlanCandidate& b) {
-      return a.config == b.config && a.config.replicas == 1 && total_ns(a) == total_ns(b);
     };
     const auto by_mean = [](const PlanCandidate& a, const PlanCandidate& b) {
       return a.mean_ns < b.mean_ns;
@@ -472,9 +479,10 @@ class Summary {
       return time_over(a, best) < time_over(b, best);
     };
     std::stable_sort(result_.plans.begin(), result_.plans.end(), by_total);
-    result_.plans.erase(std::unique(result_.plans.begin(), result_.plans.end(), same),
-                        result_.plans.end());
+    drop_twins(result_.plans);
     stop_slow_set_aside();
+    drop_twins(result_.stopped);
+    drop_twins(result_.set_aside);
     std::stable_sort(result_.stopped.begin(), result_.stopped.end(), by_mean);
     std::stable_sort(result_.set_aside.begin(), result_.set_aside.end(), by_nearness);
     for (const std::unique_ptr<PlanScorer>& scorer : scorers_) {

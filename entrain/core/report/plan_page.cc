@@ -220,23 +220,13 @@ std::string virtual_stages(const PlanSearchResult& result) {
                            margin(result, other->mean_ns));
 }
 
-// "2 replicas of …, 12 layers recomputed, sharded optimizer"
-std::string description(const PlanCandidate& candidate, const ModelSpec& model) {
-  const int layers = recomputed_layers(candidate.plan);
-  return describe(candidate.config, model) +
-         (layers == 0 ? ""
-                      : fmt::format(", {} layer{} recomputed", layers, layers == 1 ? "" : "s")) +
-         (candidate.plan.shard_optimizer && candidate.plan.replicas > 1 ? ", sharded optimizer"
-                                                                        : "");
-}
-
 std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
   std::string text = "runners-up\n";
   for (std::size_t i = 1; i < std::min(kRows, result.plans.size()); ++i) {
     text += fmt::format("  {:>10}  +{:.2f} %  {}\n",
                         time_of(result.plans[i].mean_ns),
                         margin(result, result.plans[i].mean_ns),
-                        description(result.plans[i], model));
+                        describe(result.plans[i], model));
   }
   for (std::size_t i = 0; i < std::min(kRows - 2, result.stopped.size()); ++i) {
     text += fmt::format("  {:>10}  +{:.2f} % at least, stopped after {} of {} batches  {}\n",
@@ -244,7 +234,7 @@ std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
                         margin(result, result.stopped[i].mean_ns),
                         result.stopped[i].steps.size(),
                         result.best().steps.size(),
-                        description(result.stopped[i], model));
+                        describe(result.stopped[i], model));
   }
   for (std::size_t i = 0; i < std::min(kRows - 2, result.set_aside.size()); ++i) {
     const PlanCandidate& candidate = result.set_aside[i];
@@ -253,7 +243,7 @@ std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
                         100 * (time_over(candidate, result.best().steps) - 1),
                         candidate.steps.size(),
                         result.best().steps.size(),
-                        description(candidate, model));
+                        describe(candidate, model));
   }
   return result.plans.size() + result.stopped.size() + result.set_aside.size() > 1 ? text : "";
 }
@@ -267,7 +257,7 @@ std::string missed(const PlanSearchResult& result, const ModelSpec& model) {
       continue;
     }
     if (++count <= kRows) {
-      text += fmt::format("  {}\n    {}\n", description(candidate, model), candidate.reason);
+      text += fmt::format("  {}\n    {}\n", describe(candidate, model), candidate.reason);
     }
   }
   if (count > kRows) {
@@ -324,6 +314,15 @@ std::string cuts(const PlanSearchResult& result, const ModelSpec& model, Recompu
 
 }  // namespace
 
+std::string describe(const PlanCandidate& candidate, const ModelSpec& model) {
+  const int layers = recomputed_layers(candidate.plan);
+  return describe(candidate.config, model) +
+         (layers == 0 ? ""
+                      : fmt::format(", {} layer{} recomputed", layers, layers == 1 ? "" : "s")) +
+         (candidate.plan.shard_optimizer && candidate.plan.replicas > 1 ? ", sharded optimizer"
+                                                                        : "");
+}
+
 std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& request) {
   const ModelSpec& model = *request.model;
   const ClusterSpec& cluster = *request.cluster;
@@ -338,7 +337,7 @@ std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& r
       "{} of {} devices used{}\n",
       time_of(best.mean_ns),
       cluster.name,
-      describe(best.config, model),
+      describe(best, model),
       used,
       all,
       shares(best));
@@ -409,7 +408,7 @@ std::string neighbours_page(const std::vector<PlanNeighbour>& neighbours,
                         width,
                         time_of(mean),
                         100.0 * (static_cast<double>(mean) / static_cast<double>(best.mean_ns) - 1),
-                        description(*neighbour.candidate, *request.model),
+                        describe(*neighbour.candidate, *request.model),
                         time_of(bound),
                         bound >= best.mean_ns ? ", which alone is slower" : "");
     faster = faster || mean < best.mean_ns;

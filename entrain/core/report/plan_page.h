@@ -19,6 +19,9 @@ namespace entrain {
 // Requires  `result` is search_plans(request).
 std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& request);
 
+// "2 replicas of …, 12 layers recomputed, sharded optimizer".
+std::string describe(const PlanCandidate& candidate, const ModelSpec& model);
+
 // Replicas, slots and schedule, and the lanes of one replica with stages, layers and devices.
 std::string lanes_page(const Plan& plan);
 

@@ -314,6 +314,9 @@ Plan plan_from_json(const Json& document, const ModelSpec& model, const std::str
   if (version != kPlanVersion) {
     reader.fail("version", fmt::format("{} given; this program reads {}", version, kPlanVersion));
   }
+  if (document.contains("device") && !document.contains("replicas")) {
+    throw InvalidInput(where + ": a profile; a plan is needed (entrain plan -o plan.json)");
+  }
   Plan plan;
   plan.replicas = reader.required<int>("replicas");
   plan.num_slots = reader.required<int>("num_slots");

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/files.h"
+#include "entrain/core/spec/profile.h"
 
 #include "tests/oracle/expect_error.h"
 
@@ -147,6 +148,17 @@ TEST(PlanFromJson, ReadsFilesAndNamesThem) {
   const std::string message = error_of<InvalidInput>([&] { read_plan(path, vision_model()); });
   EXPECT_EQ(message, path.string() + ": version: 2 given; this program reads 1");
   std::filesystem::remove(path);
+}
+
+TEST(PlanFromJson, SaysThatAFileIsAProfile) {
+  EXPECT_EQ(error_of<InvalidInput>([] {
+              plan_from_json({{"version", 1}, {"device", "x"}}, vision_model(), "p.json");
+            }),
+            "p.json: a profile; a plan is needed (entrain plan -o plan.json)");
+  EXPECT_EQ(error_of<InvalidInput>([] {
+              profile_from_json({{"version", 1}, {"replicas", 2}}, "p.json");
+            }),
+            "p.json: a plan; a profile is needed (entrain profile -o profile.json)");
 }
 
 TEST(PlanFromJson, RefusesUnknownAndMissingKeys) {

@@ -262,6 +262,9 @@ Profile read_profile(const std::filesystem::path& path) {
 
 Profile profile_from_json(const Json& document, const std::string& where) {
   refuse_nulls(document, where, "");
+  if (document.contains("replicas") && !document.contains("device")) {
+    throw InvalidInput(where + ": a plan; a profile is needed (entrain profile -o profile.json)");
+  }
   ObjectReader reader(document, where);
   const int version = reader.required<int>("version");
   if (version != kProfileVersion) {

@@ -133,7 +133,8 @@ struct Executor::State {
 
   // The failure of a run with its context; stops all ranks.
   std::string fail(const LaneRun& run, const std::exception& error) {
-    const std::string before = options.log->last_operations(kLastOperations);
+    const bool is_input = dynamic_cast<const InvalidInput*>(&error) != nullptr;  // a sample
+    const std::string before = is_input ? "" : options.log->last_operations(kLastOperations);
     std::string message = run.where() + ": " + message_of(error);
     if (!before.empty()) {
       message += "\nlast operations: " + before;

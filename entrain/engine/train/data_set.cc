@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <set>
 #include <span>
 #include <string_view>
+#include <system_error>
 #include <unordered_set>
 #include <utility>
 
@@ -128,6 +130,46 @@ DataSet split_validation(double fraction, std::uint64_t seed, DataSet& train) {
     target.work.push_back(std::move(work[sample]));
   }
   return validation;
+}
+
+void check_files(const Index& index) {
+  std::string last;
+  std::set<std::string> known;
+  for (const SampleSizes& sample : index.samples) {
+    if (!sample.location.has_value() || sample.location->shard == last) {
+      continue;
+    }
+    last = sample.location->shard;
+    if (!known.insert(last).second) {
+      continue;
+    }
+    const std::string shard = located(index, *sample.location).shard;
+    std::error_code error;
+    if (!std::filesystem::exists(shard, error)) {
+      throw InvalidInput(concat("index '",
+                                index.path.string(),
+                                "': sample '",
+                                sample.id,
+                                "' is in '",
+                                shard,
+                                "', which does not exist; names are relative to the index's "
+                                "folder"));
+    }
+  }
+}
+
+std::string bytes_warning(const Index& index, const std::filesystem::path& model) {
+  std::error_code error;
+  if (index.tokens != nullptr || !std::filesystem::exists(model / "tokenizer.json", error)) {
+    return "";
+  }
+  return concat("the texts of index '",
+                index.path.string(),
+                "' are bytes, which the weights in '",
+                model.string(),
+                "' do not know: its tokenizer has other ids. `entrain index --model ",
+                model.string(),
+                "` makes an index with them");
 }
 
 void check_same_tokenizer(const Index& train, const Index& validation) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,15 @@ DataSet split_validation(double fraction, std::uint64_t seed, DataSet& train);
 // tokenizers or
 //         templates differ.
 void check_same_tokenizer(const Index& train, const Index& validation);
+
+// Throws  InvalidInput naming the first file of samples that does not exist. Files that records
+//         name are not looked at.
+// Cost    a look at every file, not at every sample.
+void check_files(const Index& index);
+
+// Why the model of a Hugging Face folder should not train on an index of bytes: its tokenizer has
+// other ids. Empty if it has no tokenizer, or the index was made with one.
+std::string bytes_warning(const Index& index, const std::filesystem::path& model);
 
 // A line on how many samples of `validation` (by id) are also trained on; empty if none.
 std::string overlap_warning(const Index& train, const Index& validation);

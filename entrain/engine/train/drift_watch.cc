@@ -92,12 +92,12 @@ std::optional<DriftWatch> DriftWatch::of(const RunSetup& setup) {
   if (std::erase_if(region->boundaries, crossed) > 0) {
     const std::vector<std::string> names = names_of(setup.model);
     const int lanes = std::accumulate(region->devices_of.begin(), region->devices_of.end(), 0);
-    note = concat("drift: the plan's split is ",
+    note = concat("drift: the plan keeps its split, ",
                   split_text(names, region->devices_of),
-                  "; the work it was made for rounds to ",
+                  ", though work alone rounds to ",
                   split_text(names, share_lanes(total, lanes)),
-                  ". A plan chosen by simulation may be the better one; a plan made for other data "
-                  "should name it in plan.index. Only drift on its other sides is watched.");
+                  ": simulation may know better, so drift is watched on the other sides only. A "
+                  "plan that was made for other data should name that index in plan.index.");
   }
   return DriftWatch(setup,
                     DriftMonitor(std::move(*region), planned, setup.config.data.global_batch),

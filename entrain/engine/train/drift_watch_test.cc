@@ -158,7 +158,7 @@ TEST(DriftWatch, SaysWhichPlanItCannotWatchWhole) {
   std::optional<DriftWatch> watch = DriftWatch::of(setup);
   ASSERT_TRUE(watch.has_value());
   expect_parts(watch->note(),
-               {concat("the plan's split is vision ", vision - 1, ", llm ", 7 - vision),
+               {concat("keeps its split, vision ", vision - 1, ", llm ", 7 - vision),
                 concat("rounds to vision ", vision, ", llm ", 6 - vision),
                 "plan.index"});
   Rng rng(1);

@@ -101,8 +101,12 @@ void check_needed(InitialWeights& initial, const ModelSpec& model) {
       throw InvalidInput(concat(initial.from.string(),
                                 ": '",
                                 name,
-                                found == held.end() ? "' is missing; the model needs it"
-                                                    : "' has another size than the model's"));
+                                found == held.end()
+                                    ? std::string("' is missing; the model needs it")
+                                    : concat("' has another size than the model's: ",
+                                             found->second,
+                                             " values, needed are ",
+                                             count_of(shape))));
     }
   }
 }

@@ -27,6 +27,16 @@ namespace {
 constexpr std::int64_t kMostSteps = 1'000'000'000;
 
 // [module] its value in `given`, 1 if absent.
+// What `read` returns; what is wrong names the key of the run file that asked for it.
+template <class Read>
+auto of_key(const char* key, Read read) {
+  try {
+    return read();
+  } catch (const InvalidInput& error) {
+    throw InvalidInput(concat(key, ": ", error.what()));
+  }
+}
+
 std::vector<int> per_module(const std::map<std::string, int>& given,
                             const char* key,
                             const ModelSpec& model) {
@@ -49,7 +59,7 @@ std::vector<int> per_module(const std::map<std::string, int>& given,
 Plan make_plan(const RunConfig& config, const ModelSpec& model) {
   Plan plan;
   if (!config.plan.file.empty()) {
-    plan = read_plan(config.plan.file, model);
+    plan = of_key("plan.file", [&] { return read_plan(config.plan.file, model); });
   } else {
     plan = even_plan(model,
                      per_module(config.plan.stages, "plan.stages", model),
@@ -79,10 +89,21 @@ Plan make_plan(const RunConfig& config, const ModelSpec& model) {
   check_runnable(plan, model, config.plan.file.empty() ? "plan" : config.plan.file);
   const auto check_name = [](const char* what, const std::string& name, auto names) {
     if (std::find(names.begin(), names.end(), name) == names.end()) {
-      throw InvalidInput(concat("plan: unknown ", what, " '", name, "'", suggestion(name, names)));
+      throw InvalidInput(concat("plan.",
+                                what,
+                                ": unknown ",
+                                what,
+                                " '",
+                                name,
+                                "'",
+                                suggestion(name, names),
+                                " (allowed: ",
+                                join(names),
+                                ")"));
     }
   };
   check_name("policy", plan.policy, policy_names());
+  check_name("schedule", plan.schedule, schedule_names());
   const std::string objection = schedule_objection(plan.schedule, plan);
   if (!objection.empty()) {
     throw InvalidInput(
@@ -194,7 +215,7 @@ Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan&
                               "profiles are for studies"));
   }
   if (!config.plan.profile.empty()) {
-    return read_profile(config.plan.profile);
+    return of_key("plan.profile", [&] { return read_profile(config.plan.profile); });
   }
   DeviceModel device = device_model("cpu-2core");
   device.dtype = dtype;
@@ -206,6 +227,19 @@ Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan&
 }
 
 // Warns of ignored media and of limits of the validation loss.
+// A run that decodes for itself needs the files now, not only in the step that reads them.
+DataSet load_data(const RunConfig& config, const std::string& path, const ModelSpec& model) {
+  DataSet data = load_data_set(path, model, config.data.ignore_modality);
+  if (!config.execution.paced && config.data.feed.empty()) {
+    check_files(data.index);
+  }
+  std::string of_bytes = bytes_warning(data.index, config.model_file);
+  if (!of_bytes.empty()) {
+    data.notes.push_back(std::move(of_bytes));
+  }
+  return data;
+}
+
 void add_data_warnings(RunSetup& setup) {
   for (const DataSet* data : {&setup.train, &setup.validation}) {
     setup.warnings.insert(setup.warnings.end(), data->notes.begin(), data->notes.end());
@@ -229,7 +263,7 @@ void add_data_warnings(RunSetup& setup) {
 RunSetup prepare_run(const RunConfig& config) {
   RunSetup setup;
   setup.config = config;
-  setup.model = run_model(config);
+  setup.model = of_key("model", [&] { return run_model(config); });
   if (setup.model.llm.vocab_size < kVocabSize) {
     throw InvalidInput(concat("model: llm.vocab_size ",
                               setup.model.llm.vocab_size,
@@ -243,7 +277,8 @@ RunSetup prepare_run(const RunConfig& config) {
   validate(setup.profile,
            setup.model,
            config.plan.profile.empty() ? "analytic profile" : config.plan.profile);
-  setup.train = load_data_set(config.data.train, setup.model, config.data.ignore_modality);
+  setup.train =
+      of_key("data.train", [&] { return load_data(config, config.data.train, setup.model); });
   if (config.data.validation_fraction > 0) {
     setup.validation = split_validation(config.data.validation_fraction, config.seed, setup.train);
   }
@@ -270,12 +305,13 @@ RunSetup prepare_run(const RunConfig& config) {
   set_length(config, setup);
   check_drill(setup.config, setup.plan);
   if (!config.data.validation.empty()) {
-    setup.validation =
-        load_data_set(config.data.validation, setup.model, config.data.ignore_modality);
+    setup.validation = of_key(
+        "data.validation", [&] { return load_data(config, config.data.validation, setup.model); });
     check_same_tokenizer(setup.train.index, setup.validation.index);
   }
   if (!config.plan.index.empty()) {
-    const std::vector<SampleSizes> planned = read_index(config.plan.index).samples;
+    const std::vector<SampleSizes> planned =
+        of_key("plan.index", [&] { return read_index(config.plan.index).samples; });
     check_media(setup.model,
                 planned,
                 config.data.ignore_modality,

@@ -12,6 +12,7 @@
 #include "entrain/core/dataset/text.h"
 #include "entrain/core/schedule/schedule.h"
 
+#include "entrain/engine/train/data_set.h"
 #include "entrain/engine/train/prepared_step.h"
 
 #include "tests/oracle/engine/tiny_run.h"
@@ -119,10 +120,10 @@ TEST_F(RunSetupTest, RefusesPlansItCannotRun) {
   expect_refused({"vision", "7"});
   run_.config.plan.stages = {};
   run_.config.plan.policy = "entrian";
-  expect_refused({"unknown policy 'entrian'", "did you mean 'entrain'"});
+  expect_refused({"plan.policy: unknown policy 'entrian'", "did you mean 'entrain'", "lpt-2d"});
   run_.config.plan.policy = "entrain";
   run_.config.plan.schedule = "1f2b";
-  expect_refused({"unknown schedule '1f2b'", "1f1b"});
+  expect_refused({"plan.schedule: unknown schedule '1f2b'", "did you mean '1f1b'", "zb-h1"});
   run_.config.plan.schedule = "1f1b";
   Plan plan = even_plan(run_model(run_.config), {1, 1}, 1, 3);
   plan.modules[1].context_parallel = 2;
@@ -140,6 +141,43 @@ TEST_F(RunSetupTest, RefusesPlansItCannotRun) {
   run_.config.plan.tensor_parallel = {{"vision", 2}};
   run_.config.plan.single_lane = true;
   expect_refused({"has to be equal within a lane"});
+}
+
+TEST_F(RunSetupTest, NamesTheKeyOfAFileThatIsWrong) {
+  const RunConfig good = run_.config;
+  const auto refused = [&](std::string& value, const std::string& key) {
+    value = run_.path("nope").string();
+    expect_refused({key + ": ", "nope", "does not exist"});
+    run_.config = good;
+  };
+  refused(run_.config.data.train, "data.train");
+  refused(run_.config.data.validation, "data.validation");
+  refused(run_.config.model_file, "model");
+  refused(run_.config.plan.file, "plan.file");
+  refused(run_.config.plan.profile, "plan.profile");
+  refused(run_.config.plan.index, "plan.index");
+}
+
+TEST_F(RunSetupTest, MissesFilesOfSamplesBeforeTheFirstStep) {
+  std::string shard;
+  change_index([&](Index& index) {
+    shard = located(index, *index.samples.back().location).shard;
+    std::filesystem::remove(shard);
+  });
+  expect_refused({"data.train: ", "is in '" + shard + "', which does not exist"});
+  RunConfig paced = run_.config;
+  paced.execution.paced = true;
+  EXPECT_NO_THROW(prepare_run(paced));
+  RunConfig fed = run_.config;
+  fed.data.feed = {"ipc://" + run_.path("feed").string()};
+  EXPECT_NO_THROW(prepare_run(fed));
+}
+
+TEST_F(RunSetupTest, WarnsOfBytesForAModelWithATokenizer) {
+  const Index index = read_index(run_.config.data.train);
+  EXPECT_EQ(bytes_warning(index, run_.path("")), "");
+  run_.write("tokenizer.json", "{}");
+  EXPECT_NE(bytes_warning(index, run_.path("")).find("are bytes"), std::string::npos);
 }
 
 TEST_F(RunSetupTest, RefusesAPlanOfAnotherModel) {

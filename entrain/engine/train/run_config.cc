@@ -374,6 +374,25 @@ void read_length(ObjectReader& reader, RunConfig& config) {
   }
 }
 
+// Which override a message about "FILE: path.to.key" is about; empty if about none.
+std::string given_by(const std::vector<std::string>& overrides,
+                     const std::string& file,
+                     std::string_view message) {
+  const std::string where = file + ": ";
+  if (!message.starts_with(where)) {
+    return "";
+  }
+  message.remove_prefix(where.size());
+  const std::string key = concat(message.substr(0, message.find_first_of(": ")), ".");
+  for (const std::string& assignment : overrides) {
+    const std::string given = assignment.substr(0, assignment.find('=')) + ".";
+    if (given.starts_with(key) || key.starts_with(given)) {
+      return concat(" (given by --set ", assignment, ")");
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 std::string_view name_of(Precision precision) {
@@ -398,7 +417,11 @@ RunConfig read_run_config(const std::filesystem::path& path,
   for (const std::string& assignment : overrides) {
     set_by_path(document, assignment);
   }
-  return run_config_from_json(document, path.string());
+  try {
+    return run_config_from_json(document, path.string());
+  } catch (const InvalidInput& error) {
+    throw InvalidInput(concat(error.what(), given_by(overrides, path.string(), error.what())));
+  }
 }
 
 RunConfig run_config_from_json(const Json& document, const std::string& where) {

@@ -4,7 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+
+#include "tests/oracle/expect_error.h"
 
 namespace entrain::engine {
 namespace {
@@ -264,6 +267,13 @@ TEST(RunConfig, SetOverridesTheFile) {
   EXPECT_EQ(config.plan.policy, "sequential");
   EXPECT_DOUBLE_EQ(config.optimizer.clip_norm, 0.5);
   EXPECT_THROW(read_run_config(path, {"steps"}), InvalidInput);
+  const auto refused = [&](const std::string& assignment) {
+    return oracle::error_of<InvalidInput>([&] { read_run_config(path, {"seed=1", assignment}); });
+  };
+  for (const char* given : {"optimzer.learning_rate=3", "optimizer.clip_norm=-1"}) {
+    EXPECT_NE(refused(given).find(concat("(given by --set ", given, ")")), std::string::npos)
+        << refused(given);
+  }
 }
 
 }  // namespace
