@@ -223,7 +223,7 @@ std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads,
 std::vector<std::vector<int>> deal_together(const StepCosts& costs,
                                             const BatchLoads& loads,
                                             int replicas) {
-  constexpr double kLong = 0.15;  // of a replica's work: the path of a long sample
+  constexpr double kLong = 0.25;  // of a replica's work: the path of a long sample
   constexpr double kFull = 0.9;   // likewise: the work of long samples that a replica takes
   const std::vector<double> path = path_times(costs);
   const double work = *std::max_element(loads.total.begin(), loads.total.end()) / replicas;
