@@ -165,7 +165,8 @@ class Construction {
                                                  evaluator_,
                                                  replica,
                                                  evaluator_.evaluations() + share,
-                                                 result_.placement);
+                                                 result_.placement,
+                                                 false);
       if (slower_last(chosen.times, result_.times[at(replica)])) {
         rules_[at(replica)] = chosen.rule;
         result_.times[at(replica)] = chosen.times;

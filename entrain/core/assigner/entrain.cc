@@ -6,10 +6,10 @@
 //    with a twentieth of its exchanges, and with all of them once kFewEvaluations are spent.
 // 2. Search (search.h) from the best, in growing pieces. Where a start over a memory limit is
 //    faster, every other piece mends it.
-// 3. Where the budget is ample, construction again with more of it and with tuned rules; with half
-//    of that, one whose long samples are together in few replicas; where a start over a memory
-//    limit is faster also one that does not leave the limits, and one that begins with the best of
-//    the others.
+// 3. Where the budget is ample, construction again with more of it and with tuned rules; with a
+//    third of that, one whose long samples are together in few replicas; where a start over a
+//    memory limit is faster also one that does not leave the limits, and one that begins with the
+//    best of the others.
 // 4. Heavy samples are cut into chunks where that is allowed and pays (after each construction).
 // 5. Search as in 2.
 // 6. Where nothing fits: one sample a slot in drawn order.
@@ -48,6 +48,7 @@ namespace {
 constexpr int kFirstConstruction = 24;
 constexpr int kFirstSearch[] = {30, 36, 48, 60};
 constexpr int kSecondConstruction = 100;
+constexpr int kTogetherPart = 35;  // percent of that, for long samples together
 constexpr int kTuning = 16;
 constexpr int kFirstCuts = 12;
 constexpr int kSecondCuts = 32;
@@ -174,8 +175,10 @@ class Sequence {
           deal_together(*request_.costs, start_loads_, request_.plan->replicas);
       if (!together.empty()) {
         options.dealt = &together;
-        offer_constructed(budget / 2);
+        options.tuning /= 2;
+        offer_constructed(budget * kTogetherPart / 100);
         options.dealt = nullptr;
+        options.tuning *= 2;
       }
     }
     if (over_) {

@@ -252,5 +252,55 @@ TEST(EntrainPolicy, IsNeverSlowerWithALargerBudget) {
   EXPECT_GT(faster, 80);
 }
 
+StepAssignment under(oracle::RandomCase of, std::int64_t bytes, int evaluations) {
+  of.plan.limits.bytes_per_lane = bytes;
+  of.plan.limits.evaluations = evaluations;
+  return assign("entrain", {.plan = &of.plan, .costs = &of.costs});
+}
+
+TEST(EntrainPolicy, IsTheSameUnderLimitsThatExcludeNothing) {
+  for (int i = 0; i < 200; ++i) {
+    Rng rng(67, static_cast<std::uint64_t>(i));
+    oracle::RandomCaseOptions options;
+    options.chunks = i % 3 == 0;
+    oracle::RandomCase of = oracle::make_random_case(rng, options);
+    of.plan.schedule = i % 2 == 0 ? "entrain" : "1f1b";
+    const int evaluations = 60 + static_cast<int>(rng.below(600));
+    ASSERT_EQ(digest(under(of, std::int64_t{1} << 50, evaluations)),
+              digest(under(of, 0, evaluations)))
+        << "case " << i;
+  }
+}
+
+// A tighter limit may be faster by chance of the search, seldom and by little. Case by case: limits
+// from half to all that the step without limits needs.
+TEST(EntrainPolicy, IsSeldomFasterUnderATighterLimit) {
+  int compared = 0;
+  int faster = 0;
+  double excess = 0;
+  for (int i = 0; i < 100; ++i) {
+    Rng rng(71, static_cast<std::uint64_t>(i));
+    oracle::RandomCase of = oracle::make_random_case(rng);
+    of.plan.schedule = "1f1b";
+    const std::vector<std::int64_t> peaks = peak_bytes(of, under(of, 0, 300), "1f1b");
+    const std::int64_t most = *std::max_element(peaks.begin(), peaks.end());
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    for (const int percent : {50, 60, 70, 80, 90, 100}) {
+      of.plan.limits.bytes_per_lane = most * percent / 100 + 1;
+      const std::int64_t step = step_of(of, 300);
+      if (least < std::numeric_limits<std::int64_t>::max()) {
+        ASSERT_LT(step, std::numeric_limits<std::int64_t>::max()) << "case " << i << ": lost";
+        ++compared;
+        faster += least < step ? 1 : 0;
+        excess += static_cast<double>(std::max(step, least)) / static_cast<double>(least) - 1;
+      }
+      least = std::min(least, step);
+    }
+  }
+  EXPECT_GT(compared, 200);
+  EXPECT_LT(faster, compared / 10);
+  EXPECT_LT(excess / compared, 0.002);
+}
+
 }  // namespace
 }  // namespace entrain

@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/greedy.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <optional>
 
@@ -30,21 +31,16 @@ class PowerBins {
 
   // Change of the sum when `load` joins the bin.
   [[nodiscard]] double growth(int bin, const Load& load) const {
-    const Load& now = loads_[at(bin)];
-    const Load& fourths = fourths_[at(bin)];
-    double sum = 0;
-    for (std::size_t d = 0; d < load.size(); ++d) {
-      sum += fourth(now[d] + load[d]) - fourths[d];
-    }
-    return sum * weights_[at(bin)];
+    return growth(bin, load, dimensions_of(load));
   }
 
   // The bin of [begin, end) with the least growth, the first of equals.
   [[nodiscard]] int best(int begin, int end, const Load& load) const {
+    const Dimensions dimensions = dimensions_of(load);
     int best = begin;
-    double least = growth(begin, load);
+    double least = growth(begin, load, dimensions);
     for (int bin = begin + 1; bin < end; ++bin) {
-      const double candidate = growth(bin, load);
+      const double candidate = growth(bin, load, dimensions);
       if (candidate < least) {
         best = bin;
         least = candidate;
@@ -65,6 +61,33 @@ class PowerBins {
   }
 
  private:
+  // Those in which a load is not 0: in others no sum changes. A segment has one.
+  struct Dimensions {
+    std::size_t count = 0;
+    std::array<std::size_t, kLoadDimensions> number{};
+  };
+
+  static Dimensions dimensions_of(const Load& load) {
+    Dimensions result;
+    for (std::size_t d = 0; d < load.size(); ++d) {
+      if (load[d] != 0) {
+        result.number[result.count++] = d;
+      }
+    }
+    return result;
+  }
+
+  [[nodiscard]] double growth(int bin, const Load& load, const Dimensions& dimensions) const {
+    const Load& now = loads_[at(bin)];
+    const Load& fourths = fourths_[at(bin)];
+    double sum = 0;
+    for (std::size_t i = 0; i < dimensions.count; ++i) {
+      const std::size_t d = dimensions.number[i];
+      sum += fourth(now[d] + load[d]) - fourths[d];
+    }
+    return sum * weights_[at(bin)];
+  }
+
   void set(int bin, std::size_t dimension, double load) {
     loads_[at(bin)][dimension] = load;
     fourths_[at(bin)][dimension] = fourth(load);
@@ -223,7 +246,7 @@ std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads,
 std::vector<std::vector<int>> deal_together(const StepCosts& costs,
                                             const BatchLoads& loads,
                                             int replicas) {
-  constexpr double kLong = 0.15;  // of a replica's work: the path of a long sample
+  constexpr double kLong = 0.25;  // of a replica's work: the path of a long sample
   constexpr double kFull = 0.9;   // likewise: the work of long samples that a replica takes
   const std::vector<double> path = path_times(costs);
   const double work = *std::max_element(loads.total.begin(), loads.total.end()) / replicas;

@@ -18,11 +18,11 @@ std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads,
                                                int replicas,
                                                const std::vector<std::vector<int>>& dealt = {});
 
-// The same with long samples together: those whose path through all stages takes more than 0.15 of
-// a replica's work go to the first replica until they fill 0.9 of it, then to the next. Only these
-// replicas then wait for long paths; apart, long samples would make every replica wait. Empty where
-// fewer than two are long, or no replica would be without.
-// Cost  O(units × stages + samples × replicas).
+// The same with long samples together: those whose path through all stages takes more than a
+// quarter of a replica's work go to the first replica until they fill 0.9 of it, then to the next.
+// Only these replicas then wait for long paths; apart, long samples would make every replica wait.
+// Empty where fewer than two are long, or no replica would be without. Cost  O(units × stages +
+// samples × replicas).
 std::vector<std::vector<int>> deal_together(const StepCosts& costs,
                                             const BatchLoads& loads,
                                             int replicas);

@@ -46,7 +46,7 @@ class RuleChooser {
     }
   }
 
-  RuleResult run(int budget) {
+  RuleResult run(int budget, bool beyond) {
     budget_ = budget;
     best_.num_slots = std::min(request_.plan->num_slots, num_samples_);
     best_.shape = request_.options.shape ? kTriangle : kFlat;
@@ -72,7 +72,7 @@ class RuleChooser {
       consider(rule);
     }
     const EntrainOptions& options = request_.options;
-    if ((!times_.fits() || times_.total_ns - times_.total_ns / 20 > over_ns_) &&
+    if ((!times_.fits() || (beyond && times_.total_ns - times_.total_ns / 20 > over_ns_)) &&
         options.slot_bytes && options.shape && options.choose_slots) {
       choose_within_bytes();
     }
@@ -240,8 +240,9 @@ RuleResult choose_slot_rule(const AssignRequest& request,
                             StepEvaluator& evaluator,
                             int replica,
                             int budget,
-                            Placement& placement) {
-  return RuleChooser(request, loads, evaluator, replica, placement).run(budget);
+                            Placement& placement,
+                            bool beyond) {
+  return RuleChooser(request, loads, evaluator, replica, placement).run(budget, beyond);
 }
 
 SlotRule neighbour_of(

@@ -21,7 +21,8 @@ struct RuleResult {
 // Tries a few dozen rules, one choice after the other (number of slots, shape, order by ratio,
 // text-only slots, spread segments), until evaluator.evaluations() reaches `budget`; the first one
 // always, and slots within the bytes and one sample a slot whatever is spent where none keeps the
-// limits. If the schedule's order is searched rather than fixed, its rule is chosen too.
+// limits; those within the bytes also, with `beyond`, where they cost the others a twentieth of the
+// time. If the schedule's order is searched rather than fixed, its rule is chosen too.
 //
 // Ensures  the placement holds the replica's samples by the result's rule. Rules that keep the byte
 //          limits come before those that do not.
@@ -30,7 +31,8 @@ RuleResult choose_slot_rule(const AssignRequest& request,
                             StepEvaluator& evaluator,
                             int replica,
                             int budget,
-                            Placement& placement);
+                            Placement& placement,
+                            bool beyond = true);
 
 // The rule with one thing changed at random, which the request's options allow to choose: a few
 // slots more or less, another slope, or a slot for text-only samples more or less. The rule itself

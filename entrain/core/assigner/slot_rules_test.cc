@@ -52,6 +52,34 @@ TEST(ChooseSlotRule, TimesWhatItPlaces) {
   }
 }
 
+// Not only where nothing else fits: a tighter limit would find them then, and be faster.
+TEST(ChooseSlotRule, TriesSlotsWithinTheBytesWhereOthersFitButTakeLonger) {
+  int better_within = 0;
+  for (int i = 0; i < 300; ++i) {
+    ReplicaTimes times[2];
+    for (const bool slot_bytes : {false, true}) {
+      RulesCase instance(i);
+      std::int64_t& limit = instance.of.plan.limits.bytes_per_lane;
+      limit = std::int64_t{1} << 50;
+      instance.loads.lane_bytes = activations_of(instance.of.plan, instance.of.costs);
+      StepEvaluator free(instance.of.plan, instance.of.costs);
+      const RuleResult fastest =
+          choose_slot_rule(instance.request, instance.loads, free, 0, 1000, instance.placement);
+      limit = fastest.times.peak_bytes * 3 / 4;
+      instance.request.options.slot_bytes = slot_bytes;
+      StepEvaluator evaluator(instance.of.plan, instance.of.costs);
+      times[slot_bytes ? 1 : 0] =
+          choose_slot_rule(instance.request, instance.loads, evaluator, 0, 1000, instance.placement)
+              .times;
+    }
+    if (times[0].fits()) {
+      ASSERT_FALSE(better(times[0], times[1])) << i;
+      better_within += better(times[1], times[0]) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(better_within, 0);
+}
+
 TEST(ChooseSlotRule, OfMoreTriesIsNeverWorse) {
   for (int i = 0; i < 300; ++i) {
     ReplicaTimes few;
