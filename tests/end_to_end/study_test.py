@@ -81,6 +81,7 @@ class StudyTest(CliTest):
         self.begin("cut", folder / "manifests" / "made-up-chats.csv")
         self.assertEqual([path.name for path in folder.glob("*partial*")], [])
         (folder / "cells" / "x.json.partial-8").write_text("half")
+        (folder / "manifests" / "made-up-chats.csv").unlink()
         self.begin("cut", folder / "manifests" / "made-up-chats.csv")
         self.assertEqual(list((folder / "cells").iterdir()), [])
 
