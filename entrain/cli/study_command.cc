@@ -39,6 +39,7 @@ void check_folder(const std::string& option, const std::string& folder) {
 // What is kept is said at the start of a study that goes on, and when a signal ends it.
 PaperPage run_shown(const StudyFlags& options, std::int64_t parts) {
   StopMessage stopped;
+  stopped.set("\nentrain: stopped before a part was run; run the same command to continue\n");
   Progress progress("studying", parts);
   std::int64_t before = -1;
   const PaperPage page = run_paper_study(options.study, options.output, [&](std::int64_t kept) {

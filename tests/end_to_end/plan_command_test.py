@@ -215,6 +215,27 @@ class LanesOfSeveralStages(PlanTest):
         )
         self.assertEqual(self.lanes_of("entrain.json")[0], "entrain")
 
+    def test_compares_shared_lanes_with_others_unless_told(self):
+        def best_of(plan, *more):
+            report = self.json_of(*plan(*more, "--schedule", "1f1b"))
+            candidates = report.get("candidates", report.get("splits"))
+            return candidates[0]["step_s"], len(candidates)
+
+        self.write_cluster(nodes=1, devices=4)
+
+        def on_lanes(*more):
+            return self.lanes(4, *more)
+
+        def on_cluster(*more):
+            return self.plan("--simulations", 0, "--replicas", 1, *more)
+
+        for plan in (on_lanes, on_cluster):
+            both, _ = best_of(plan)
+            apart, _ = best_of(plan, "--layout", "apart")
+            shared, _ = best_of(plan, "--layout", "shared")
+            self.assertEqual(both, min(apart, shared))
+        self.assertEqual(best_of(on_lanes)[1], best_of(on_lanes, "--layout", "apart")[1] + 1)
+
     def test_searches_a_cluster_with_virtual_stages(self):
         self.write_cluster(nodes=1, devices=4)
         common = ("--replicas", 1, "--batches", 2, "--simulations", 0, "-o", "plan.json", "--force")

@@ -52,7 +52,8 @@ std::string fields_of_search(const PlanSearchRequest& request) {
 std::string run_cluster(const Manifest& manifest,
                         const std::string& cluster_name,
                         const std::string& policy,
-                        bool sharded) {
+                        bool sharded,
+                        SharedLanes sharing = SharedLanes::kNever) {
   const ClusterSpec cluster =
       read_cluster(oracle::source_root() / "configs/clusters" / (cluster_name + ".toml"));
   const Profile profile =
@@ -67,6 +68,7 @@ std::string run_cluster(const Manifest& manifest,
   request.batches = {batch_work(manifest.model, manifest.samples)};
   request.most_simulations = 12;
   request.score_evaluations = 20;
+  request.space.shared_lanes = sharing;
   return fields_of_search(request);
 }
 
@@ -96,6 +98,9 @@ std::vector<Case> manifest_plan_cases() {
                      [=] { return run_cluster(*manifest, "a40-16", "entrain", false); }});
     cases.push_back({concat("manifest-plan/", manifest->name, "/h100-64/lpt-2d"),
                      [=] { return run_cluster(*manifest, "h100-64", "lpt-2d", true); }});
+    cases.push_back({concat("manifest-plan/", manifest->name, "/a40-16/entrain/shared"), [=] {
+                       return run_cluster(*manifest, "a40-16", "entrain", false, SharedLanes::kToo);
+                     }});
   }
   return cases;
 }

@@ -108,6 +108,37 @@ TEST(SearchPlans, PutsModulesOnTheSameLanesWhereThatIsFaster) {
   EXPECT_GT(apart, oracle::met_count(10));
 }
 
+// Beside others of which not all is known they get an eighth of the budget, and nothing where all
+// are guessed slower.
+TEST(SearchPlans, SharedLanesTakeLittle) {
+  Rng rng(101);
+  int none = 0;
+  int some = 0;
+  for (int i = 0; i < oracle::case_count(400); ++i) {
+    oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    plan_case.request.schedule = "1f1b";
+    plan_case.cluster.memory_bytes = 0;  // one step a batch and plan
+    plan_case.request.space.idle_devices = false;
+    std::erase_if(plan_case.profile.layers,
+                  [](const LayerProfile& layer) { return layer.context_parallel > 1; });
+    PlanSearchRequest request = plan_case.request_of();
+    request.most_simulations = 16;
+    request.runners_up = 1000;  // no bound excludes anything
+    const PlanSearchResult apart = search_plans(request);
+    request.space.shared_lanes = SharedLanes::kToo;
+    const PlanSearchResult both = search_plans(request);
+    const int more = both.simulated_steps - apart.simulated_steps;
+    EXPECT_GE(more, 0);
+    EXPECT_LE(more, 16 / 8 - 1 + std::ssize(request.batches)) << oracle::describe(plan_case);
+    if (!apart.complete && plan_case.model.num_modules() > 1) {
+      ++(more == 0 ? none : some);
+      EXPECT_FALSE(both.complete);
+    }
+  }
+  EXPECT_GT(none, oracle::met_count(10));
+  EXPECT_GT(some, oracle::met_count(10));
+}
+
 // With and without a sharded optimizer: the better of both, each plan of one replica once.
 TEST(SearchPlans, TakesTheBetterOptimizer) {
   Rng rng(83);

@@ -98,10 +98,6 @@ PaperPage run_paper_study(PaperStudy study,
   study.made_up = folder / "manifests";
   const std::vector<PaperCell> cells = paper_cells(study);
   open_folder(study, folder);
-  fs::create_directories(study.made_up);
-  for (const std::string& name : made_up_names()) {
-    write_made_up(name, study.made_up / (name + ".csv"));
-  }
   const auto path_of = [&](const PaperCell& cell) {
     return folder / "cells" / (cell.name + ".json");
   };
@@ -113,6 +109,10 @@ PaperPage run_paper_study(PaperStudy study,
     }
   };
   say();
+  fs::create_directories(study.made_up);
+  for (const std::string& name : made_up_names()) {
+    write_made_up(name, study.made_up / (name + ".csv"));
+  }
   std::vector<Json> results;
   for (const PaperCell& cell : cells) {
     const fs::path path = path_of(cell);

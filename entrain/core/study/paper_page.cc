@@ -10,8 +10,8 @@
 
 #include "entrain/core/base/csv.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/report/chart.h"
 #include "entrain/core/report/table.h"
+#include "entrain/core/study/paper_charts.h"
 #include "entrain/core/study/paper_rows.h"
 #include "entrain/core/study/statistics.h"
 
@@ -20,8 +20,6 @@ namespace {
 
 using Results = std::vector<Json>;
 using Cells = std::vector<std::string>;
-
-constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
 
 const char* word(PaperAnswer answer) {
   return answer == PaperAnswer::kYes ? "yes" : answer == PaperAnswer::kPartly ? "partly" : "no";
@@ -167,6 +165,29 @@ std::string ratios_csv(const Results& results) {
   return csv.text;
 }
 
+// Figure 13: of the first step, memory free, the replica that has most.
+std::string lanes_csv(const Results& results) {
+  Csv csv(Cells{
+      "data", "model", "variant", "planner", "policy", "schedule", "lane", "activation_bytes"});
+  for (const Json* result : of_kind(results, "setting")) {
+    for (const Contestant& whose : {kDistTrain, kEntrainPaper, kOurs}) {
+      const Json* row = row_of(*result, whose, "free");
+      const Json bytes = row == nullptr ? Json() : row->value("lane_peak_bytes", Json());
+      for (std::size_t lane = 0; lane < bytes.size(); ++lane) {
+        csv.add({result->at("data"),
+                 result->at("model"),
+                 result->at("variant"),
+                 whose.planner,
+                 whose.policy,
+                 whose.schedule,
+                 std::to_string(lane),
+                 number(bytes[lane])});
+      }
+    }
+  }
+  return csv.text;
+}
+
 std::string wrong_costs_csv(const Results& results) {
   Csv csv(Cells{"data", "model", "wrong", "by", "step", "policy", "step_s"});
   for (const Json* result : of_kind(results, "wrong-costs")) {
@@ -183,111 +204,6 @@ std::string wrong_costs_csv(const Results& results) {
     }
   }
   return csv.text;
-}
-
-struct Shown {
-  std::string name;
-  Contestant contestant;
-};
-
-using Figure = std::function<double(const Json& result, const Json& row)>;
-
-// A figure of contestants, memory free, a group of bars a setting.
-std::string contest_chart(const Results& results,
-                          ChartText text,
-                          const std::vector<Shown>& shown,
-                          const Figure& figure,
-                          double mark = 0) {
-  for (const Shown& one : shown) {
-    text.series.push_back(one.name);
-  }
-  std::vector<BarGroup> groups;
-  for (const Json* result : of_kind(results, "setting")) {
-    BarGroup group{setting_name(*result), {}};
-    for (const Shown& one : shown) {
-      const Json* row = row_of(*result, one.contestant, "free");
-      group.values.push_back(row == nullptr ? kNone : figure(*result, *row));
-    }
-    groups.push_back(group);
-  }
-  return bar_chart(text, groups, mark);
-}
-
-const Contestant kOurs = {"ours", "entrain", "entrain"};
-
-// Figure 11. Settings differ a hundredfold in seconds, so it is relative to ours.
-std::string step_chart(const Results& results) {
-  const auto over_ours = [](const Json& result, const Json& row) {
-    const Json* ours = row_of(result, kOurs, "free");
-    return ours == nullptr ? kNone : step_of(row) / step_of(*ours);
-  };
-  return contest_chart(results,
-                       {"Step time over that of entrain with its own schedule, memory free "
-                        "(figure 11)",
-                        "",
-                        {}},
-                       {{"DistTrain, own plans", kDistTrain},
-                        {"DIP, own plan", {"dip", "sequential", "dip"}},
-                        {"DIP's plan, lpt-2d", {"dip", "lpt-2d", "dip"}},
-                        {"the paper's, b-min plan", kEntrainPaper},
-                        {"the paper's, our plan", {"ours", "entrain-paper", "1f1b"}},
-                        {"entrain, 1f1b", {"ours", "entrain", "1f1b"}}},
-                       over_ours,
-                       1);
-}
-
-std::string sensitivity_chart(const Results& results) {
-  std::vector<std::string> splits;
-  for (const Json* result : of_kind(results, "setting")) {
-    for (const auto& [split, mean] : result->at("sensitivity").items()) {
-      if (std::count(split.begin(), split.end(), ':') == 1 &&
-          std::find(splits.begin(), splits.end(), split) == splits.end()) {
-        splits.push_back(split);
-      }
-    }
-  }
-  std::sort(splits.rbegin(), splits.rend());
-  std::vector<BarGroup> groups;
-  for (const Json* result : of_kind(results, "setting")) {
-    if (result->at("modules").size() != 2) {
-      continue;
-    }
-    BarGroup group{setting_name(*result), {}};
-    double best = std::numeric_limits<double>::infinity();
-    for (const Json& mean : result->at("sensitivity")) {
-      best = std::min(best, mean.get<double>());
-    }
-    for (const std::string& split : splits) {
-      const Json& of = result->at("sensitivity");
-      group.values.push_back(of.contains(split) ? of.at(split).get<double>() / best : kNone);
-    }
-    groups.push_back(group);
-  }
-  return bar_chart(
-      {"Step time of each split over the best one's (figures 14, 24–26)", "", splits}, groups, 1);
-}
-
-std::string ratio_chart(const Results& results) {
-  ChartText text{"95th over 5th percentile of encoder to LLM work, by samples of a batch", "", {}};
-  std::vector<Line> lines;
-  for (const Json* result : of_kind(results, "setting")) {
-    if (result->at("variant") != "" || result->at("model") != "1b") {
-      continue;
-    }
-    Line line;
-    for (const Json& size : result->at("ratios").at("sizes")) {
-      const auto p5 = size.at("p5").get<double>();
-      if (p5 > 0) {
-        line.x.push_back(size.at("batch").get<double>());
-        line.y.push_back(size.at("p95").get<double>() / p5);
-      }
-    }
-    if (!line.x.empty()) {
-      text.series.push_back(result->at("data"));
-      lines.push_back(line);
-    }
-  }
-  return lines.empty() ? "" : line_chart(text, lines);
 }
 
 // "0.773 | 0.433–0.944"
@@ -349,7 +265,34 @@ std::string scale_table(const Results& results) {
   return text;
 }
 
-std::string page_of(const Results& results, const std::vector<PaperVerdict>& verdicts, bool quick) {
+// Where all modules on the same lanes are the best split: the same policy there over lanes of each
+// module's own.
+std::string layout_table(const Results& results) {
+  std::string text;
+  for (const Json* result : of_kind(results, "setting")) {
+    Cells cells = {setting_name(*result)};
+    for (const char* schedule : {"1f1b", "entrain"}) {
+      const Json* shared = row_of(*result, {"ours", "entrain", schedule}, "free");
+      const Json* apart = row_of(*result, {"apart", "entrain", schedule}, "free");
+      if (shared != nullptr && apart != nullptr) {
+        cells.push_back(fmt::format("{:.3f}", step_of(*shared) / step_of(*apart)));
+      }
+    }
+    text += cells.size() == 3 ? "| " + join(cells, " | ") + " |\n" : "";
+  }
+  if (text.empty()) {
+    return "In no setting a plan with all modules on the same lanes is faster.\n";
+  }
+  return "All modules on the same lanes over lanes of each module's own, where simulation chose "
+         "the former; policy `entrain`, memory free.\n\n"
+         "| setting | 1f1b | entrain |\n|---|---|---|\n" +
+         text;
+}
+
+std::string page_of(const Results& results,
+                    const std::vector<PaperVerdict>& verdicts,
+                    const std::vector<NamedChart>& charts,
+                    bool quick) {
   std::string page = "# The Entrain paper's claims, put to the test\n\n";
   page += fmt::format("**{}** {}\n\n",
                       verdicts.front().claim,
@@ -375,16 +318,19 @@ std::string page_of(const Results& results, const std::vector<PaperVerdict>& ver
   page +=
       "\n## What makes the difference\n\nEvery choice of plan, policy, schedule and memory, over "
       "the paper's (b-min, entrain-paper, 1f1b, the same memory):\n\n" +
-      ablation_table(results);
+      ablation_table(results) + "\n## Lanes\n\n" + layout_table(results);
   page +=
       "\n## By devices and samples\n\nUnder one plan: others with 1f1b, ours with its own "
       "schedule.\n\n" +
       scale_table(results);
+  page += "\n## Drawings\n\n";
+  for (const auto& [name, chart] : charts) {
+    page += fmt::format("![{}]({})\n", name.substr(0, name.find(".svg")), name);
+  }
   page +=
-      "\n## Drawings\n\n![step times](step_times.svg)\n![variability](variability.svg)\n"
-      "![memory](memory.svg)\n![splits](sensitivity.svg)\n![ratios](ratios.svg)\n\n"
-      "Tables: `splits.csv` (tables 1, 2, 5–11), `stages.csv` (table 4), `rows.csv` (figures 11, "
-      "13, 15, table 3), `bubbles.csv` (figure 6), `sensitivity.csv`, `ratios.csv`, "
+      "\nTables: `splits.csv` (tables 1, 2, 5–11), `stages.csv` (table 4), `rows.csv` (figures 11, "
+      "13, 15, table 3), `lanes.csv` (figure 13 by lane), `bubbles.csv` (figure 6), "
+      "`sensitivity.csv`, `ratios.csv`, "
       "`wrong_costs.csv`, `scale.csv`.\n";
   return page;
 }
@@ -403,38 +349,20 @@ PaperPage paper_page(const std::vector<Json>& results, bool quick) {
     page.text += wrap(fmt::format(
         "{} [{}] {}: {}\n", verdict.claim, verdict.source, word(verdict.answer), verdict.finding));
   }
-  const std::vector<Shown> published = {{"DistTrain, own plans", kDistTrain},
-                                        {"the paper's, b-min plan", kEntrainPaper},
-                                        {"entrain", kOurs}};
-  const auto encoder_ms = [](const Json& result, const Json& row) {
-    return slot_std_ms(result, row, true);
-  };
-  const auto gibibytes = [](const Json& /*result*/, const Json& row) {
-    return row.at("peak_bytes").get<double>() / (1U << 30U);
-  };
-  page.files = {
-      {"README.md", page_of(results, verdicts, quick)},
-      {"rows.csv", rows_csv(results, "setting", {})},
-      {"bubbles.csv", rows_csv(results, "bubbles", {})},
-      {"scale.csv", rows_csv(results, "scale", {"devices", "samples"})},
-      {"splits.csv", sizes_csv(results)},
-      {"stages.csv", stages_csv(results)},
-      {"sensitivity.csv", sensitivity_csv(results)},
-      {"ratios.csv", ratios_csv(results)},
-      {"wrong_costs.csv", wrong_costs_csv(results)},
-      {"step_times.svg", step_chart(results)},
-      {"variability.svg",
-       contest_chart(results,
-                     {"Standard deviation of encoder slots, ms (figure 15)", "ms", {}},
-                     published,
-                     encoder_ms)},
-      {"memory.svg",
-       contest_chart(results,
-                     {"Activations of the fullest lane, GiB, memory free (figure 13)", "GiB", {}},
-                     published,
-                     gibibytes)},
-      {"sensitivity.svg", sensitivity_chart(results)},
-      {"ratios.svg", ratio_chart(results)}};
+  std::vector<NamedChart> charts = paper_charts(results);
+  page.files = {{"README.md", page_of(results, verdicts, charts, quick)},
+                {"rows.csv", rows_csv(results, "setting", {})},
+                {"bubbles.csv", rows_csv(results, "bubbles", {})},
+                {"scale.csv", rows_csv(results, "scale", {"devices", "samples"})},
+                {"splits.csv", sizes_csv(results)},
+                {"stages.csv", stages_csv(results)},
+                {"sensitivity.csv", sensitivity_csv(results)},
+                {"ratios.csv", ratios_csv(results)},
+                {"wrong_costs.csv", wrong_costs_csv(results)},
+                {"lanes.csv", lanes_csv(results)}};
+  for (auto& [name, chart] : charts) {
+    page.files.emplace_back(std::move(name), std::move(chart));
+  }
   return page;
 }
 

@@ -34,6 +34,10 @@ Json row(const Contestant& who, const std::string& memory, double step_s) {
           {"num_slots", who.policy == "entrain-paper" ? 12 : 32},
           {"given_slots", 0},
           {"peak_bytes", who.policy == "disttrain" ? 1e9 : 2e9},
+          {"lane_peak_bytes", {who.policy == "disttrain" ? 1e9 : 2e9, 0.5e9}},
+          {"replicas",
+           {{"num_slots", {32, 32}},
+            {"std_s", {{who.policy == "disttrain" ? 0.09 : 0.003, 0.001}, {0.01, 0.01}}}}},
           {"over_bytes", 0},
           {"modules",
            {{"vision", {{"std_s", who.policy == "disttrain" ? 0.08 : 0.002}}},
@@ -42,7 +46,7 @@ Json row(const Contestant& who, const std::string& memory, double step_s) {
 
 Json setting(const std::string& data, const Times& times) {
   Json rows = Json::array();
-  for (const char* memory : {"free", "equal", "device"}) {
+  for (const char* memory : {"free", "free, second seed", "equal", "device"}) {
     rows.push_back(row(kDistTrain, memory, times.disttrain));
     rows.push_back(row(kEntrainPaper, memory, times.paper));
     rows.push_back(row({"ours", "entrain", "entrain"}, memory, times.ours));
@@ -140,7 +144,9 @@ TEST(PaperVerdicts, RatiosAreOfTheSameSetting) {
   }
   const PaperVerdict memory = verdict({lacking, whole}, "less memory");
   EXPECT_EQ(memory.answer, PaperAnswer::kNo);
-  EXPECT_NE(memory.finding.find("2.00–2.00"), std::string::npos) << memory.finding;
+  EXPECT_NE(memory.finding.find("2.00–2.00; lane by lane 1.00–2.00, less on 1 of 2"),
+            std::string::npos)
+      << memory.finding;
 }
 
 TEST(PaperVerdicts, BatchesAndTheorem) {
@@ -215,11 +221,45 @@ TEST(PaperPageOf, TablesAreRectangular) {
       EXPECT_TRUE(content.starts_with("<svg") && content.ends_with("</svg>\n")) << name;
     }
   }
-  EXPECT_EQ(tables, 8U);
+  EXPECT_EQ(tables, 9U);
   EXPECT_EQ(page.verdicts.size(), paper_verdicts({result}).size());
   EXPECT_NE(page.files.front().second.find("| ours | entrain | entrain | free | 0.800 |"),
             std::string::npos)
       << page.files.front().second;
+}
+
+// Of the settings in which bubbles are looked at: figures 15 and 13.
+TEST(PaperPageOf, DrawsReplicasAndLanes) {
+  Json bubbles = setting("a_b", {});
+  bubbles["kind"] = "bubbles";
+  const PaperPage page = paper_page({setting("a_b", {}), setting("c", {}), bubbles}, true);
+  std::vector<std::string> lines;
+  for (const auto& [name, content] : page.files) {
+    if (name.starts_with("replicas.") || name.starts_with("lanes.a")) {
+      lines.push_back(name);
+      EXPECT_NE(content.find(name.starts_with("replicas") ? ">90.0 ms<" : ">1.86 GiB<"),
+                std::string::npos)
+          << content;
+      EXPECT_NE(page.files.front().second.find("](" + name + ")"), std::string::npos);
+    }
+    if (name == "lanes.csv") {
+      EXPECT_NE(content.find("a_b,1b,,ours,entrain,entrain,1,5e+08\n"), std::string::npos)
+          << content;
+    }
+  }
+  EXPECT_EQ(lines, (std::vector<std::string>{"replicas.a-b.1b.svg", "lanes.a-b.1b.svg"}));
+}
+
+TEST(PaperPageOf, ComparesLanesWhereTheyAreShared) {
+  Json result = setting("a", {});
+  EXPECT_NE(paper_page({result}, true).files.front().second.find("In no setting"),
+            std::string::npos);
+  for (const char* schedule : {"1f1b", "entrain"}) {
+    result["rows"].push_back(row({"apart", "entrain", schedule}, "free", 1.0));
+  }
+  result["rows"].push_back(row({"ours", "entrain", "1f1b"}, "free", 0.9));
+  EXPECT_NE(paper_page({result}, true).files.front().second.find("| a, 1b | 0.900 | 0.800 |"),
+            std::string::npos);
 }
 
 TEST(PaperPageOf, NeedsASetting) {

@@ -1,5 +1,7 @@
 #include "entrain/core/study/paper_rows.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 namespace entrain {
@@ -19,6 +21,15 @@ std::string setting_name(const Json& result) {
       result.at("data").get<std::string>() + ", " + result.at("model").get<std::string>();
   const std::string variant = result.value("variant", "");
   return variant.empty() ? name : name + ", " + variant;
+}
+
+std::string setting_file(const Json& result) {
+  std::string name = setting_name(result);
+  for (std::size_t comma = name.find(", "); comma != std::string::npos; comma = name.find(", ")) {
+    name.replace(comma, 2, ".");
+  }
+  std::replace(name.begin(), name.end(), '_', '-');
+  return name;
 }
 
 bool has_step(const Json& row) {

@@ -17,11 +17,14 @@ struct Contestant {
 // As published.
 inline const Contestant kDistTrain = {"one-sample", "disttrain", "1f1b"};
 inline const Contestant kEntrainPaper = {"b-min", "entrain-paper", "1f1b"};
+inline const Contestant kOurs = {"ours", "entrain", "entrain"};
 
 std::vector<const Json*> of_kind(const std::vector<Json>& results, const std::string& kind);
 
 // "coco, 1b, frozen"
 std::string setting_name(const Json& result);
+// "coco.1b.frozen", of file names.
+std::string setting_file(const Json& result);
 
 // Whether the row ran on every step within its limit.
 bool has_step(const Json& row);
