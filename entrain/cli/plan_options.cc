@@ -59,7 +59,7 @@ void add_cluster_options(CLI::App& command, PlanFlags& options) {
       .add_option("--simulations",
                   options.search.most_simulations,
                   "simulated steps that the search may spend on each part of the space "
-                  "(docs/planning.md); 0 = until the best plan is proven (default: 64, 256 on up "
+                  "(docs/planning.md); 0 = until the best plan is proven (default: 28, 308 on up "
                   "to 32 devices; fewer where they take long)")
       ->transform(whole(0, 1'000'000));
   command

@@ -21,7 +21,7 @@ namespace entrain {
 
 // The budget of each part of a search without most_simulations: this many simulated steps, and
 // fewer if they take long, counted in units on stages (plan_units.h).
-inline constexpr int kMostSimulations = 24;
+inline constexpr int kMostSimulations = 28;
 inline constexpr int kLeastSimulations = 8;
 inline constexpr std::int64_t kMostUnitStages = 700'000;
 
