@@ -1,6 +1,7 @@
 // Views of a run's folder, of a step and of simulated cases; and the page around them.
 #include "entrain/core/report/report_views.h"
 
+#include <algorithm>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -28,7 +29,7 @@ constexpr const char* kPlan = R"({"version": 1, "replicas": 2, "num_slots": 3,
 "certificate": {"lower_bound_s": 2.0, "simulated_s": 2.1, "ratio": 1.05, "dynamic_regret": 0.0,
                 "b_min": 0, "further_batches": 100}})";
 constexpr const char* kConfig = R"({"steps": 4, "model": "model.toml", "data": {"global_batch": 64},
-"execution": {"device": "cpu", "precision": "fp32"}})";
+"optimizer": {"learning_rate": 0.001}, "execution": {"device": "cpu", "precision": "fp32"}})";
 
 std::string row(int step, double loss, double step_s) {
   return Json({{"step", step},
@@ -68,6 +69,8 @@ TEST_F(RunView, HoldsTheRowsAndSaysWhatIsMissing) {
   const Json view = view_of_run(run());
   EXPECT_EQ(view["steps"]["step"], Json({0, 1, 2}));
   EXPECT_EQ(view["steps"]["loss"], Json({6.0, nullptr, 4.0}));
+  const Json rate = {"learning rate", "0.001"};
+  EXPECT_EQ(std::count(view["facts"].begin(), view["facts"].end(), rate), 1);
   EXPECT_EQ(view["steps"]["llm_tokens_per_s"], Json({2000.0, nullptr, 1000.0}));
   EXPECT_EQ(view["steps"]["validation"]["loss"], Json({4.5}));
   EXPECT_EQ(view["steps"]["lanes_busy_s"][0]["busy_s"], Json({0.3, nullptr, 0.3}));

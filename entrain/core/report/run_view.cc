@@ -179,6 +179,23 @@ void add_facts(Json& view, const Json& config, const Json& plan) {
   fact("model", config.at("model").get<std::string>());
   fact("device", config.at("execution").at("device").get<std::string>());
   fact("precision", config.at("execution").at("precision").get<std::string>());
+  // Of a run of this version all are there.
+  const auto setting = [&](const char* name, const char* path) {
+    const Json value = config.value(Json::json_pointer(path), Json());
+    const bool empty = value.is_null() || value == "" || value == Json::object();
+    if (!empty) {
+      fact(name, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+  };
+  setting("data", "/data/train");
+  setting("plan", "/plan/file");
+  setting("profile", "/plan/profile");
+  setting("learning rate", "/optimizer/learning_rate");
+  setting("warm-up steps", "/optimizer/warmup_steps");
+  setting("weight decay", "/optimizer/weight_decay");
+  setting("rates by module", "/optimizer/modules");
+  setting("steps an update", "/optimizer/update_every");
+  setting("weights from", "/init/from");
 }
 
 // What the run's own folder is asked for, with the file in the message.
