@@ -174,12 +174,6 @@ int run_lanes(const PlanFlags& options, const PlanOutputs& outputs) {
   return 0;
 }
 
-std::vector<std::string> planner_names() {
-  std::vector<std::string> names = baseline_planner_names();
-  names.insert(names.begin(), "search");
-  return names;
-}
-
 RecomputeRule recompute_rule(const std::string& name) {
   if (name == "never") {
     return RecomputeRule::kNever;
@@ -310,7 +304,7 @@ int run_cluster(const PlanFlags& options, const PlanOutputs& outputs) {
 // leave.
 int run_baseline(const PlanFlags& options, const Output& output) {
   BaselineRequest request;
-  request.planner = parse_names(options.planner, planner_names(), "--planner").front();
+  request.planner = options.planner;
   request.replicas = std::max(1, options.replicas);
   request.num_slots = options.num_slots;
   request.tensor_parallel = options.tensor_parallel;

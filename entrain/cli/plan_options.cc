@@ -7,8 +7,10 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/schedule/schedule.h"
+#include "entrain/core/study/baselines.h"
 
 #include "entrain/cli/checked_options.h"
+#include "entrain/cli/command.h"
 
 namespace entrain::cli {
 namespace {
@@ -127,6 +129,12 @@ void add_cluster_options(CLI::App& command, PlanFlags& options) {
 
 }  // namespace
 
+std::vector<std::string> planner_names() {
+  std::vector<std::string> names = baseline_planner_names();
+  names.insert(names.begin(), "search");
+  return names;
+}
+
 void add_plan_search_options(CLI::App& command, const std::shared_ptr<PlanFlags>& options) {
   add_study_options(command, options->study);
   add_hold(command, options->study);
@@ -197,6 +205,7 @@ void add_plan_search_options(CLI::App& command, const std::shared_ptr<PlanFlags>
 }
 
 void check_planner(const CLI::App& command, const PlanFlags& options) {
+  parse_names(options.planner, planner_names(), "--planner");
   if (options.planner == "search" || options.planner == "b-min") {
     if (command.count("--tensor-parallel") > 0) {
       throw InvalidInput(concat(

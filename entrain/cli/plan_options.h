@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -45,7 +46,11 @@ struct PlanFlags {
 // All but --force and --json.
 void add_plan_search_options(CLI::App& command, const std::shared_ptr<PlanFlags>& options);
 
-// Throws  InvalidInput for a given option that the planner does not read.
+// "search", and how others plan.
+std::vector<std::string> planner_names();
+
+// Throws  InvalidInput for an unknown planner and for a given option that the planner does not
+// read.
 void check_planner(const CLI::App& command, const PlanFlags& options);
 
 }  // namespace entrain::cli

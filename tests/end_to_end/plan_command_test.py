@@ -42,11 +42,13 @@ class PlanTest(CliTest):
             CLUSTER.format(nodes=nodes, devices=devices, memory=memory)
         )
 
+    COMMON = ("plan", "--index", "train.csv", "--model", "model.toml", "--global-batch", 12)
+
     def plan(self, *more):
-        return (
-            *("plan", "--index", "train.csv", "--model", "model.toml", "--global-batch", 12),
-            *("--cluster", "cluster.toml", "--search-evaluations", 5, *more),
-        )
+        return (*self.COMMON, "--cluster", "cluster.toml", "--search-evaluations", 5, *more)
+
+    def as_others(self, planner, *more):
+        return (*self.COMMON, "--cluster", "cluster.toml", "--planner", planner, *more)
 
     def json_of(self, *arguments):
         return json.loads(self.expect_success(*arguments, "--json").stdout)
@@ -134,7 +136,7 @@ class ClusterPlan(PlanTest):
         for planner in ("one-sample", "four-samples", "b-min", "megatron-even"):
             name = f"{planner}.json"
             common = ("--replicas", 2, "--microbatch", 2, "-o", name)
-            self.expect_success(*self.plan("--planner", planner, *common))
+            self.expect_success(*self.as_others(planner, *common))
             rows = self.json_of(
                 *("simulate", "--index", "train.csv", "--model", "model.toml"),
                 *("--global-batch", 12, "--plan", name, "--policy", "lpt-2d", "--steps", 1),
@@ -321,7 +323,7 @@ class Refusals(PlanTest):
         self.expect_failure(
             4,
             ["12 samples", "replicas × 4"],
-            *self.plan("--planner", "b-min", "--replicas", 2),
+            *self.as_others("b-min", "--replicas", 2),
         )
 
     def test_refuses_numbers_of_batches_to_check(self):
@@ -329,13 +331,13 @@ class Refusals(PlanTest):
             self.expect_failure(2, ["--check-batches"], *self.plan("--check-batches", bad))
 
     def test_refuses_contradictions(self):
-        self.expect_failure(2, ["--cluster", "--lanes"], *self.plan()[:7])
+        self.expect_failure(2, ["--cluster", "--lanes"], *self.COMMON)
         self.expect_failure(2, ["--lanes"], *self.plan("--lanes", 2))
         self.expect_failure(2, ["cpu-2core", "h100"], *self.plan("--profile", "analytic:h100"))
-        self.expect_failure(2, ["--planner", "b-min"], *self.plan("--planner", "b-mni"))
+        self.expect_failure(2, ["--planner", "b-min"], *self.as_others("b-mni"))
 
     def test_refuses_options_that_it_would_not_read(self):
-        lanes = [*self.plan()[:-2], "--lanes", 2]
+        lanes = [*self.COMMON, "--lanes", 2]
         self.expect_success(*lanes)
         of_search = (
             *(["--simulations", 5], ["--search-evaluations", 5], ["--runners-up", 2]),
@@ -349,7 +351,7 @@ class Refusals(PlanTest):
         for option in (*of_search, *of_cluster):
             with self.subTest(option=option):
                 self.expect_failure(2, [option[0], "--cluster"], *lanes, *option)
-        one_sample = self.plan("--planner", "one-sample", "--replicas", 2)
+        one_sample = self.as_others("one-sample", "--replicas", 2)
         for option in of_search:
             with self.subTest(option=option):
                 self.expect_failure(2, [option[0], "one-sample"], *one_sample, *option)
