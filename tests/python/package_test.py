@@ -244,7 +244,9 @@ class Results(Failures):
     def test_of_plans_serve_simulations_and_assignments(self):
         plan = entrain.plan(self.index, MODEL, lanes=4, global_batch=16)
         self.assertTrue(plan.fits)
-        self.assertEqual(sum(plan.rows()[0]["lanes"]), 4)
+        apart = entrain.plan(self.index, MODEL, lanes=4, layout="apart", global_batch=16)
+        self.assertEqual(sum(apart.rows()[0]["lanes"]), 4)
+        self.assertLessEqual(plan.rows()[0]["step_s"], apart.rows()[0]["step_s"])
         found = entrain.simulate(
             self.index, MODEL, plan=plan, global_batch=16, steps=1,
             policy=["entrain", "disttrain"], schedule="1f1b",

@@ -60,7 +60,9 @@ class Answers:
         rows = [line.split(",") for line in self.costs.read_text().splitlines()[1:]]
         # [sample] milliseconds of forward in encoder and LLM
         self.work = {row[0]: (1e3 * float(row[2]), 1e3 * float(row[5])) for row in rows}
-        self.run("plan", "--lanes", "4", "--num-slots", "6", "--output", self.plan)
+        self.run(
+            "plan", "--lanes", "4", "--layout", "apart", "--num-slots", "6", "--output", self.plan
+        )
         planned = ("--plan", self.plan)
         self.assignment = self.slots("entrain", planned)
         self.even = self.slots("lpt-2d", planned)

@@ -63,9 +63,10 @@ TEST_F(SharedReadAheadTest, OtherStepsLanesAndLateReadersHaveTheirOwn) {
   const auto alone = reader.queue(needs_of_step(4, /*readers=*/1));
   const auto second = reader.queue(needs_of_step(4));
   const auto third = reader.queue(needs_of_step(4));  // one more than there are readers
-  const void* shared = first->segment(0, 0, 0).input.const_data_ptr();
-  EXPECT_EQ(second->segment(0, 0, 0).input.const_data_ptr(), shared);
   std::vector<SegmentData> kept;  // so that no memory is used twice
+  kept.push_back(first->segment(0, 0, 0));
+  const void* shared = kept.back().input.const_data_ptr();
+  EXPECT_EQ(second->segment(0, 0, 0).input.const_data_ptr(), shared);
   for (const auto& data : {other_step, other_lane, alone, third}) {
     kept.push_back(data->segment(0, 0, 0));
     EXPECT_NE(kept.back().input.const_data_ptr(), shared);

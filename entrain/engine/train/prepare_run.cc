@@ -227,10 +227,12 @@ Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan&
 }
 
 // Warns of ignored media and of limits of the validation loss.
-// A run that decodes for itself needs the files now, not only in the step that reads them.
+// A run that decodes for itself, and stops at what it cannot read, had better know now than in the
+// step that reads it.
 DataSet load_data(const RunConfig& config, const std::string& path, const ModelSpec& model) {
   DataSet data = load_data_set(path, model, config.data.ignore_modality);
-  if (!config.execution.paced && config.data.feed.empty()) {
+  if (!config.execution.paced && config.data.feed.empty() &&
+      config.faults.on_bad_sample != kSkipStep) {
     check_files(data.index);
   }
   std::string of_bytes = bytes_warning(data.index, config.model_file);
