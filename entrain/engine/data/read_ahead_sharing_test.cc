@@ -63,7 +63,7 @@ TEST_F(SharedReadAheadTest, OtherStepsLanesAndLateReadersHaveTheirOwn) {
   const auto alone = reader.queue(needs_of_step(4, /*readers=*/1));
   const auto second = reader.queue(needs_of_step(4));
   const auto third = reader.queue(needs_of_step(4));  // one more than there are readers
-  std::vector<SegmentData> kept;  // so that no memory is used twice
+  std::vector<SegmentData> kept;                      // so that no memory is used twice
   kept.push_back(first->segment(0, 0, 0));
   const void* shared = kept.back().input.const_data_ptr();
   EXPECT_EQ(second->segment(0, 0, 0).input.const_data_ptr(), shared);
