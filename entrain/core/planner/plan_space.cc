@@ -501,7 +501,9 @@ unsigned PlanSpace::features(const PlanShape& config) const {
     result |= kVirtualStages;
   }
   const bool shared = shares_all_lanes(config);
-  result |= shared ? kSharedLanes : 0U;
+  if (shared) {
+    result |= kSharedLanes;
+  }
   const auto found = std::find(replica_counts_.begin(), replica_counts_.end(), config.replicas);
   const std::vector<int>& used = shared ? used_by_shared_ : used_;
   if (devices_per_replica(config) < used[at(found - replica_counts_.begin())]) {
