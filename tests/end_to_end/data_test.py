@@ -222,7 +222,9 @@ class Shards(CliTest):
         self.assertEqual(len(left_out), 13)
         self.assertIn("damaged PNG", left_out["train/s11"])
         self.assertIn("damaged WAV", left_out["train/w"])
-        output = self.expect_success(*index, "--damaged", "leave-out").stdout
+        result = self.expect_success(*index, "--damaged", "leave-out")
+        self.assertIn("13 samples were left out, more than the 2 that stayed", result.stderr)
+        output = result.stdout
         self.assertIn("left out 13", output)
         self.assertIn("'train/s09'", output)
         self.assertNotIn("'train/s10'", output)
