@@ -82,7 +82,7 @@ TEST(SearchPlans, PutsModulesOnTheSameLanesWhereThatIsFaster) {
   Rng rng(97);
   int shared = 0;
   int apart = 0;
-  for (int i = 0; i < oracle::case_count(120); ++i) {
+  for (int i = 0; i < oracle::case_count(240); ++i) {
     oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     PlanSearchRequest request = plan_case.request_of();
     request.schedule = "1f1b";
@@ -114,7 +114,7 @@ TEST(SearchPlans, SharedLanesTakeLittle) {
   Rng rng(101);
   int none = 0;
   int some = 0;
-  for (int i = 0; i < oracle::case_count(400); ++i) {
+  for (int i = 0; i < oracle::case_count(800); ++i) {
     oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
     plan_case.request.schedule = "1f1b";
     plan_case.cluster.memory_bytes = 0;  // one step a batch and plan
