@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "entrain/core/cost/memory.h"
-#include "entrain/core/planner/plan_space.h"
+#include "entrain/core/planner/plan_shape.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/profile.h"

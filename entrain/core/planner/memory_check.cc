@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include "entrain/core/cost/step_costs.h"
-#include "entrain/core/planner/plan_space.h"
+#include "entrain/core/planner/plan_shape.h"
 #include "entrain/core/planner/plan_units.h"
 
 namespace entrain {

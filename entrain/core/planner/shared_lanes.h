@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "entrain/core/planner/layer_times.h"
-#include "entrain/core/planner/plan_space.h"
+#include "entrain/core/planner/plan_shape.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/plan.h"
 
