@@ -30,12 +30,13 @@ FormulaPlan dflop_plan(const PlanSearchRequest& request);
 //
 // Where the state does not fit one device, a replica takes the fewest devices on which it does: as
 // one lane by tensor parallelism if a degree fits, else as the fewest lanes, each with a stage of
-// every module. Of equal ones the least T of dflop_plan() wins. OrchMLLM itself shards state;
-// request.state.shard_optimizer does so with the optimizer's.
+// every module. Of equal ones the least T of dflop_plan() wins. Ours, not OrchMLLM's: that rule,
+// and that request.state says what of the state is sharded (the study shards the optimizer's, since
+// models as large as OrchMLLM's fit no device otherwise). The policy `orchmllm` keeps a sample in
+// one replica, so that phases which disagree are not balanced apart.
 //
 // Ensures, throws, cost   as dflop_plan().
-// Source    OrchMLLM (arXiv 2503.23830). It has no planner; that its degrees are the least which
-//           fit is our interpretation.
+// Source    OrchMLLM (arXiv 2503.23830). Our notes name no planner of its own.
 FormulaPlan orchmllm_plan(const PlanSearchRequest& request);
 
 }  // namespace entrain

@@ -79,7 +79,9 @@ Json contest_rows(const PaperStudy& paper,
         request.schedules = {"1f1b", "entrain"};
       }
       request.steps = paper.quick ? 3 : memory.seed == 0 ? 10 : 5;
-      request.memory = parse_memory_rule(memory.rule);
+      // Plans of all devices know what their state leaves.
+      const bool own_limits = memory.recompute && !contest.plan.limits.lane_bytes.empty();
+      request.memory = parse_memory_rule(own_limits ? "plan" : memory.rule);
       request.threads = paper.threads;
       if (contest.tries_slots) {
         request.slots = slot_candidates(contest.plan, study.inputs.global_batch);

@@ -14,6 +14,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/lane_split.h"
 #include "entrain/core/planner/peer_plans.h"
+#include "entrain/core/planner/plan_search.h"
 #include "entrain/core/planner/single_sample_plan.h"
 #include "entrain/core/planner/stable_batch.h"
 #include "entrain/core/spec/cluster.h"
@@ -149,6 +150,13 @@ Plan colocated_plan(const Study& study, std::span<const SampleWork> batch) {
   return plan;
 }
 
+Plan plan_or_throw(const FormulaPlan& result) {
+  if (!result.fits()) {
+    throw NothingFits("no plan fits: " + result.reason);
+  }
+  return result.plan;
+}
+
 // Of all devices: how many replicas and which degrees is the planner's choice.
 PlanSearchRequest cluster_request(const Study& study, const std::string& policy) {
   PlanSearchRequest request;
@@ -158,15 +166,56 @@ PlanSearchRequest cluster_request(const Study& study, const std::string& policy)
   return request;
 }
 
-Plan plan_of(const FormulaPlan& result) {
+Plan dflop_own(const Study& study) {
+  return plan_or_throw(dflop_plan(cluster_request(study, "dflop")));
+}
+
+Plan orchmllm_own(const Study& study) {
+  PlanSearchRequest request = cluster_request(study, "orchmllm");
+  request.state.shard_optimizer = true;
+  return plan_or_throw(orchmllm_plan(request));
+}
+
+// What `entrain plan --cluster` finds.
+Plan searched_plan(const PaperStudy& paper, const Study& study) {
+  PlanSearchRequest request = cluster_request(study, "entrain");
+  request.schedule = "entrain";
+  request.any_optimizer = true;
+  request.space.shared_lanes = SharedLanes::kToo;
+  request.threads = paper.threads;
+  const PlanSearchResult result = search_plans(request);
   if (!result.fits()) {
     throw NothingFits("no plan fits: " + result.reason);
   }
-  return result.plan;
+  Plan plan = result.best().plan;
+  plan.limits.evaluations = default_evaluations(plan.replicas);
+  return plan;
 }
 
 bool is_own_and_fits(const LaneSplit& split) {
   return split.reason.empty() && split.shape.layout == ModuleLayout::kOwnLanes;
+}
+
+// Plans by planner. `found`: our split of the paper's lanes, of which the first is `ours`.
+std::vector<Contest> contests_of(const std::map<std::string, Plan>& plans,
+                                 const LaneSplitResult& found) {
+  const Names all = {
+      "sequential", "disttrain", "dflop", "lpt-2d", "orchmllm", "entrain-paper", "entrain"};
+  const Names schedules = {"1f1b", "1f1b-eager", "zb-h1", "entrain"};
+  const Plan& ours = plans.at("ours");
+  std::vector<Contest> contests = {
+      {"ours", ours, all, schedules, true},
+      {"searched", plans.at("searched"), all, schedules, true},
+      {"b-min", plans.at("b-min"), {"disttrain", "entrain-paper", "entrain"}, schedules, false},
+      {"one-sample", ours, {"disttrain"}, {"1f1b"}, false},
+      {"dip", plans.at("dip"), {"sequential", "lpt-2d"}, {"dip"}, false},
+      {"dflop", plans.at("dflop"), {"dflop", "lpt-2d", "entrain"}, schedules, true},
+      {"orchmllm", plans.at("orchmllm"), {"orchmllm", "lpt-2d", "entrain"}, schedules, true}};
+  if (const auto own = std::find_if(found.splits.begin(), found.splits.end(), is_own_and_fits);
+      shares_lanes(ours) && own != found.splits.end()) {
+    contests.push_back({"apart", own->plan, all, schedules, true});
+  }
+  return contests;
 }
 
 Json run_setting(const PaperStudy& paper, const Setting& setting) {
@@ -176,11 +225,14 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
   const LaneSplitResult splits = split_for(study, kReplicas);
   // For the schedule that ours runs: which lanes are best depends on it.
   const LaneSplitResult found = split_for(study, kReplicas, kLanes, "entrain");
-  const Plan ours = best_of(found);
-  const Plan b_min = few_samples_plan(request, batch.work);
-  const Plan four = few_samples_plan(request, std::span(batch.work).first(4));
-  const Plan dflop = plan_of(dflop_plan(cluster_request(study, "dflop")));
-  const Plan orchmllm = plan_of(orchmllm_plan(cluster_request(study, "orchmllm")));
+  const std::map<std::string, Plan> plans = {
+      {"ours", best_of(found)},
+      {"searched", searched_plan(paper, study)},
+      {"b-min", few_samples_plan(request, batch.work)},
+      {"four-samples", few_samples_plan(request, std::span(batch.work).first(4))},
+      {"dip", colocated_plan(study, batch.work)},
+      {"dflop", dflop_own(study)},
+      {"orchmllm", orchmllm_own(study)}};
 
   Json sensitivity = Json::object();  // where the plan's policy is `entrain` under `1f1b`
   for (const LaneSplit& split : splits.splits) {
@@ -194,19 +246,12 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
     const std::string split = split_of(counted.plan);
     drawn[split] = drawn.value(split, 0) + counted.count;
   }
-  const Names all = {
-      "sequential", "disttrain", "dflop", "lpt-2d", "orchmllm", "entrain-paper", "entrain"};
-  const Names schedules = {"1f1b", "1f1b-eager", "zb-h1", "entrain"};
-  std::vector<Contest> contests = {
-      {"ours", ours, all, schedules, true},
-      {"b-min", b_min, {"disttrain", "entrain-paper", "entrain"}, schedules, false},
-      {"one-sample", ours, {"disttrain"}, {"1f1b"}, false},
-      {"dip", colocated_plan(study, batch.work), {"sequential", "lpt-2d"}, {"dip"}, false},
-      {"dflop", dflop, {"dflop", "lpt-2d", "entrain"}, schedules, true},
-      {"orchmllm", orchmllm, {"orchmllm", "lpt-2d", "entrain"}, schedules, true}};
-  if (const auto own = std::find_if(found.splits.begin(), found.splits.end(), is_own_and_fits);
-      shares_lanes(ours) && own != found.splits.end()) {
-    contests.push_back({"apart", own->plan, all, schedules, true});
+  Json stages = {{"one-sample", drawn}};
+  for (const char* planner : {"four-samples", "b-min", "ours"}) {
+    stages[planner] = split_of(plans.at(planner));
+  }
+  for (const char* planner : {"dflop", "orchmllm", "searched"}) {
+    stages[planner] = degrees_of(plans.at(planner));
   }
   const WorkTimes work = study_work(study);
   return {
@@ -217,18 +262,14 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
       {"made_up", is_made_up(setting.data)},
       {"samples", study.ids.size()},
       {"modules", study.module_names()},
-      {"stages",
-       {{"one-sample", drawn},
-        {"four-samples", split_of(four)},
-        {"b-min", split_of(b_min)},
-        {"dflop", degrees_of(dflop)},
-        {"orchmllm", degrees_of(orchmllm)},
-        {"ours", split_of(ours)}}},
+      {"stages", stages},
       {"sensitivity", sensitivity},
       {"sizes",
        {batch_splits(work, kLanes, kGlobalBatch), batch_splits(work, 2 * kLanes, kGlobalBatch)}},
       {"ratios", ratios_by_size(work)},
-      {"rows", contest_rows(paper, study, open(paper, setting, kGlobalBatch, 1), contests)}};
+      {"rows",
+       contest_rows(
+           paper, study, open(paper, setting, kGlobalBatch, 1), contests_of(plans, found))}};
 }
 
 // The paper's figure 6: a pipeline of four stages, 16 microbatches of 4.
