@@ -58,6 +58,7 @@ struct PlanOptions {
   bool chunks = false;                   // allow chunks, whatever the plan says
   std::string search_schedule = "1f1b";  // that the search for a plan simulates
   int search_batches = 3;                // likewise
+  std::string layout;                    // as lanes_of_layout() reads
 };
 
 // The step that an assignment's file says it is of; 0 where it says none.
@@ -67,8 +68,12 @@ std::int64_t step_of_assignment(const Json& document, const std::string& file);
 std::vector<std::filesystem::path> input_files(const StudyInputs& inputs,
                                                const PlanOptions& plan = {});
 
+// --layout: apart, shared, or both where it is empty, which is the default.
+void add_layout(CLI::App& command, std::string& layout);
+SharedLanes lanes_of_layout(const std::string& layout);
+
 // --plan, --lanes, --replicas, --num-slots, --evaluations, --memory, --chunks, --plan-schedule,
-// --plan-batches.
+// --plan-batches, --layout.
 void add_plan_options(CLI::App& command, PlanOptions& options);
 
 // Reads or searches the plan. What searching found is said on standard error, and where the
