@@ -186,11 +186,11 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
                   "activation memory per lane: plan, free, equal (the same for every policy: see "
                   "docs/simulate.md), or bytes such as 2000000 or 1.5GiB")
       ->capture_default_str();
-  command
-      .add_option("--plan-schedule",
-                  options.search_schedule,
-                  "schedule that the search of --lanes simulates, with the policy entrain")
-      ->capture_default_str();
+  command.add_option(
+      "--plan-schedule",
+      options.search_schedule,
+      "schedule that the search of --lanes simulates, with the policy entrain (default: "
+      "1f1b; dip for --layout shared)");
   command
       .add_option("--plan-batches",
                   options.search_batches,
@@ -251,8 +251,12 @@ Plan make_plan(const PlanOptions& options, const Study& study) {
     request.num_slots = options.num_slots > 0 ? options.num_slots : request.num_slots;
     request.limits.bytes_per_lane = memory.bytes;
     request.limits.chunks = options.chunks;
-    request.schedule = options.search_schedule;
     request.shared_lanes = lanes_of_layout(options.layout);
+    if (!options.search_schedule.empty()) {
+      request.schedule = options.search_schedule;
+    } else if (request.shared_lanes == SharedLanes::kOnly) {
+      request.schedule = "dip";
+    }
     if (request.schedule == "dip" && request.shared_lanes == SharedLanes::kNever) {
       throw InvalidInput("--layout apart: schedule 'dip' needs lanes that all modules share");
     }

@@ -49,16 +49,16 @@ Study open_study(const StudyInputs& inputs, bool draws = true);
 
 // Where a plan comes from, and what of it the command line overrides.
 struct PlanOptions {
-  std::string file;                      // plan JSON, or:
-  int lanes = 0;                         // the best split of so many lanes, by simulation
-  int replicas = 0;                      // 0: the plan file's, or 1
-  int num_slots = 0;                     // 0: the plan file's, or 8
-  int evaluations = -1;                  // -1: the plan file's
-  std::string memory = "plan";           // a memory rule
-  bool chunks = false;                   // allow chunks, whatever the plan says
-  std::string search_schedule = "1f1b";  // that the search for a plan simulates
-  int search_batches = 3;                // likewise
-  std::string layout;                    // as lanes_of_layout() reads
+  std::string file;             // plan JSON, or:
+  int lanes = 0;                // the best split of so many lanes, by simulation
+  int replicas = 0;             // 0: the plan file's, or 1
+  int num_slots = 0;            // 0: the plan file's, or 8
+  int evaluations = -1;         // -1: the plan file's
+  std::string memory = "plan";  // a memory rule
+  bool chunks = false;          // allow chunks, whatever the plan says
+  std::string search_schedule;  // that the search for a plan simulates; empty: the layout's
+  int search_batches = 3;       // likewise
+  std::string layout;           // as lanes_of_layout() reads
 };
 
 // The step that an assignment's file says it is of; 0 where it says none.
