@@ -359,7 +359,7 @@ Best best_rivals(const Results& results, const std::string& memory, bool all_dev
 PaperVerdict ours_is_fastest(const Results& results, const std::string& memory, bool all_devices) {
   const Best best = best_rivals(results, memory, all_devices);
   const std::string claim =
-      all_devices ? "So it is where everybody chooses replicas and degrees too"
+      all_devices ? "`entrain` is fastest where everybody chooses replicas and degrees too"
                   : "`entrain` is faster than every other policy, plan and schedule of the paper's "
                     "degrees";
   std::vector<std::string> who;
