@@ -439,7 +439,7 @@ std::vector<PaperCell> paper_cells(const PaperStudy& study) {
   need("manifest", study.manifests, manifests);
   std::vector<PaperCell> cells;
   for (const Setting& setting : matrix.settings) {
-    cells.push_back({setting.name(), study.quick ? 0.5 : 2.0, [study, setting] {
+    cells.push_back({setting.name(), study.quick ? 0.8 : 5.0, [study, setting] {
                        return run_setting(study, setting);
                      }});
   }
