@@ -68,9 +68,7 @@ void set_lanes(const PlanFlags& options,
                int& virtual_stages,
                Request& request) {
   virtual_stages = options.virtual_stages;
-  shared_lanes = options.layout == "shared"  ? SharedLanes::kOnly
-                 : options.layout == "apart" ? SharedLanes::kNever
-                                             : SharedLanes::kToo;
+  shared_lanes = lanes_of_layout(options.layout);
   if (!options.schedule.empty()) {
     request.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
     if (request.schedule == "dip" && options.layout == "apart") {

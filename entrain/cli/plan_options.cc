@@ -1,5 +1,6 @@
 #include "entrain/cli/plan_options.h"
 
+#include <algorithm>
 #include <array>
 
 #include "entrain/core/assigner/assigner.h"
@@ -31,10 +32,12 @@ constexpr std::array kOfCluster = {
 
 void add_cluster_options(CLI::App& command, PlanFlags& options) {
   command
-      .add_option("--planner",
-                  options.planner,
-                  "search, or how others plan: one-sample and four-samples (work ratio of that "
-                  "many), b-min (rounded shares and a formula; --cluster), megatron-even (layers)")
+      .add_option(
+          "--planner",
+          options.planner,
+          "search, or how others plan: one-sample and four-samples (work ratio of that "
+          "many), megatron-even (layers); with --cluster b-min (rounded shares and a formula), "
+          "dflop (slowest mean stage), orchmllm (all modules on every device)")
       ->capture_default_str();
   command
       .add_option("--tensor-parallel",
@@ -174,12 +177,7 @@ void add_plan_search_options(CLI::App& command, const std::shared_ptr<PlanFlags>
           "stages of a module on each of its lanes, or auto: with and without, the fastest")
       ->transform(CLI::IsMember({"auto"}) | whole(1, 1024))
       ->default_str("1");
-  command
-      .add_option("--layout",
-                  options->layout,
-                  "apart: modules have lanes of their own; shared: every lane hosts one stage of "
-                  "every module (default: the faster of both; shared for --schedule dip)")
-      ->check(CLI::IsMember({"apart", "shared"}));
+  add_layout(command, options->layout);
   command
       .add_option("--memory-mib", options->memory_mib, "activation memory per lane; 0 = no limit")
       ->transform(whole(0, kMostMebibytes))
@@ -206,7 +204,8 @@ void add_plan_search_options(CLI::App& command, const std::shared_ptr<PlanFlags>
 
 void check_planner(const CLI::App& command, const PlanFlags& options) {
   parse_names(options.planner, planner_names(), "--planner");
-  if (options.planner == "search" || options.planner == "b-min") {
+  const std::vector<std::string> fixed = {"one-sample", "four-samples", "megatron-even"};
+  if (std::find(fixed.begin(), fixed.end(), options.planner) == fixed.end()) {
     if (command.count("--tensor-parallel") > 0) {
       throw InvalidInput(concat(
           "--tensor-parallel: of the planners one-sample, four-samples and ",

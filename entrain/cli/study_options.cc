@@ -142,6 +142,21 @@ std::vector<std::filesystem::path> input_files(const StudyInputs& inputs, const 
           plan.file};
 }
 
+void add_layout(CLI::App& command, std::string& layout) {
+  command
+      .add_option("--layout",
+                  layout,
+                  "apart: modules have lanes of their own; shared: every lane hosts one stage of "
+                  "every module (default: the faster of both; shared for the schedule dip)")
+      ->check(CLI::IsMember({"apart", "shared"}));
+}
+
+SharedLanes lanes_of_layout(const std::string& layout) {
+  return layout == "shared"  ? SharedLanes::kOnly
+         : layout == "apart" ? SharedLanes::kNever
+                             : SharedLanes::kToo;
+}
+
 void add_plan_options(CLI::App& command, PlanOptions& options) {
   CLI::Option* file = command.add_option("--plan", options.file, "plan JSON of `entrain plan`");
   command
@@ -171,17 +186,19 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
                   "activation memory per lane: plan, free, equal (the same for every policy: see "
                   "docs/simulate.md), or bytes such as 2000000 or 1.5GiB")
       ->capture_default_str();
-  command
-      .add_option("--plan-schedule",
-                  options.search_schedule,
-                  "schedule that the search of --lanes simulates, with the policy entrain")
-      ->capture_default_str();
+  command.add_option(
+      "--plan-schedule",
+      options.search_schedule,
+      "schedule that the search of --lanes simulates, with the policy entrain (default: "
+      "1f1b; dip for --layout shared)");
   command
       .add_option("--plan-batches",
                   options.search_batches,
                   "global batches that the search of --lanes simulates")
       ->transform(whole(1, 1000))
       ->capture_default_str();
+  add_layout(command, options.layout);
+  command.get_option("--layout")->excludes(file);
   command.add_flag("--chunks", options.chunks, "allow LLM work in token ranges (chunks)");
 }
 
@@ -234,7 +251,15 @@ Plan make_plan(const PlanOptions& options, const Study& study) {
     request.num_slots = options.num_slots > 0 ? options.num_slots : request.num_slots;
     request.limits.bytes_per_lane = memory.bytes;
     request.limits.chunks = options.chunks;
-    request.schedule = options.search_schedule;
+    request.shared_lanes = lanes_of_layout(options.layout);
+    if (!options.search_schedule.empty()) {
+      request.schedule = options.search_schedule;
+    } else if (request.shared_lanes == SharedLanes::kOnly) {
+      request.schedule = "dip";
+    }
+    if (request.schedule == "dip" && request.shared_lanes == SharedLanes::kNever) {
+      throw InvalidInput("--layout apart: schedule 'dip' needs lanes that all modules share");
+    }
     if (options.evaluations >= 0) {
       request.limits.evaluations = options.evaluations;
     }

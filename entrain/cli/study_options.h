@@ -49,15 +49,16 @@ Study open_study(const StudyInputs& inputs, bool draws = true);
 
 // Where a plan comes from, and what of it the command line overrides.
 struct PlanOptions {
-  std::string file;                      // plan JSON, or:
-  int lanes = 0;                         // the best split of so many lanes, by simulation
-  int replicas = 0;                      // 0: the plan file's, or 1
-  int num_slots = 0;                     // 0: the plan file's, or 8
-  int evaluations = -1;                  // -1: the plan file's
-  std::string memory = "plan";           // a memory rule
-  bool chunks = false;                   // allow chunks, whatever the plan says
-  std::string search_schedule = "1f1b";  // that the search for a plan simulates
-  int search_batches = 3;                // likewise
+  std::string file;             // plan JSON, or:
+  int lanes = 0;                // the best split of so many lanes, by simulation
+  int replicas = 0;             // 0: the plan file's, or 1
+  int num_slots = 0;            // 0: the plan file's, or 8
+  int evaluations = -1;         // -1: the plan file's
+  std::string memory = "plan";  // a memory rule
+  bool chunks = false;          // allow chunks, whatever the plan says
+  std::string search_schedule;  // that the search for a plan simulates; empty: the layout's
+  int search_batches = 3;       // likewise
+  std::string layout;           // as lanes_of_layout() reads
 };
 
 // The step that an assignment's file says it is of; 0 where it says none.
@@ -67,8 +68,12 @@ std::int64_t step_of_assignment(const Json& document, const std::string& file);
 std::vector<std::filesystem::path> input_files(const StudyInputs& inputs,
                                                const PlanOptions& plan = {});
 
+// --layout: apart, shared, or both where it is empty, which is the default.
+void add_layout(CLI::App& command, std::string& layout);
+SharedLanes lanes_of_layout(const std::string& layout);
+
 // --plan, --lanes, --replicas, --num-slots, --evaluations, --memory, --chunks, --plan-schedule,
-// --plan-batches.
+// --plan-batches, --layout.
 void add_plan_options(CLI::App& command, PlanOptions& options);
 
 // Reads or searches the plan. What searching found is said on standard error, and where the

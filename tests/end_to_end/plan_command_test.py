@@ -133,7 +133,14 @@ class ClusterPlan(PlanTest):
         self.assertEqual(self.json_of(*self.plan()), self.json_of(*self.plan()))
 
     def test_plans_as_others_do(self):
-        for planner in ("one-sample", "four-samples", "b-min", "megatron-even"):
+        for planner in (
+            "one-sample",
+            "four-samples",
+            "b-min",
+            "dflop",
+            "orchmllm",
+            "megatron-even",
+        ):
             name = f"{planner}.json"
             common = ("--replicas", 2, "--microbatch", 2, "-o", name)
             self.expect_success(*self.as_others(planner, *common))

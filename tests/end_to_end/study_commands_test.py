@@ -290,6 +290,31 @@ class Simulate(StudyTest):
         self.assertEqual(len(report["rows"]), 1)
         self.expect_failure(2, ["--plan", "--lanes"], *self.study("simulate"))
 
+    def test_a_searched_plan_is_that_of_plan(self):
+        lanes = ("--lanes", 2)
+        sought = ("--policy", "lpt-2d", "--steps", 2, "--evaluations", 20)
+        for layout in ([], ["--layout", "apart"], ["--layout", "shared"]):
+            said = self.expect_success(*self.study("simulate", *lanes, *layout, *sought)).stderr
+            splits = self.expect_success(
+                *self.study("plan", *lanes, *layout, "--evaluations", 20, "-o", "found.json")
+            ).stdout
+            table = [line for line in said.splitlines() if line.startswith("vision")]
+            self.assertEqual(table, [x for x in splits.splitlines() if x.startswith("vision")])
+            self.assertEqual(any("|" in line for line in table), layout != ["--layout", "apart"])
+            self.assertEqual(any("+" in line for line in table), layout != ["--layout", "shared"])
+            self.assertEqual(
+                self.json_of(*self.study("simulate", *lanes, *layout, *sought))["rows"][0][
+                    "step_s"
+                ],
+                self.json_of(*self.study("simulate", "--plan", "found.json", *sought))["rows"][0][
+                    "step_s"
+                ],
+            )
+        both = self.planned("simulate", "--layout", "shared")
+        self.expect_failure(2, ["--layout", "--plan"], *both)
+        dip = ("--plan-schedule", "dip", "--layout", "apart")
+        self.expect_failure(2, ["apart", "dip"], *self.study("simulate", *lanes, *dip))
+
     def test_equal_memory_is_met_by_lpt(self):
         report = self.json_of(
             *self.planned("simulate", "--policy", "sequential,lpt-2d", "--memory", "equal")

@@ -113,7 +113,12 @@ class StudyTest(CliTest):
                 self.assertGreaterEqual(float(row["step_s"]), 0.999 * float(row["lower_bound_s"]))
         planners = {(row["planner"], row["memory"]) for row in rows}
         planners = {pair for pair in planners if pair[0] != "apart"}
-        self.assertEqual(len(planners), 16, "four plans, four kinds of memory")
+        self.assertEqual(len(planners), 28, "seven plans, four kinds of memory")
+        with (folder / "stages.csv").open(newline="") as file:
+            stages = {row["planner"]: row["split"] for row in csv.DictReader(file)}
+        for planner in ("dflop", "orchmllm", "searched"):
+            self.assertRegex(stages[planner], r", TP \d.*, DP \d+$")
+        self.assertIn("on the same lanes", stages["orchmllm"])
         self.assertEqual(self.expect_success(*asked).stdout, result.stdout)
 
 

@@ -23,7 +23,7 @@ class Proportional {
     }
   }
 
-  ProportionalPlan run() {
+  FormulaPlan run() {
     const auto samples = static_cast<std::int64_t>(request_.batches.front().size());
     const int microbatch = request_.space.microbatches.front();
     bool divides = false;
@@ -98,12 +98,12 @@ class Proportional {
   const PlanSearchRequest& request_;
   PlanScorer scorer_;
   std::vector<double> work_;  // [module]
-  ProportionalPlan result_;
+  FormulaPlan result_;
 };
 
 }  // namespace
 
-ProportionalPlan proportional_plan(const PlanSearchRequest& request) {
+FormulaPlan proportional_plan(const PlanSearchRequest& request) {
   PlanSearchRequest without = request;
   without.recompute = RecomputeRule::kNever;
   return Proportional(without).run();

@@ -10,7 +10,7 @@
 
 namespace entrain {
 
-struct ProportionalPlan {
+struct FormulaPlan {
   Plan plan;
   PlanShape config;
   std::int64_t formula_ns = 0;  // step time by the formula; not simulated
@@ -33,6 +33,6 @@ struct ProportionalPlan {
 // Cost      a walk through the space; no simulation.
 // Source    the paper's algorithm 2. Ours omits its term for resharding, and uses shares of
 //           device time if a module's first degrees are not one device.
-ProportionalPlan proportional_plan(const PlanSearchRequest& request);
+FormulaPlan proportional_plan(const PlanSearchRequest& request);
 
 }  // namespace entrain

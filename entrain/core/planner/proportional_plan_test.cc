@@ -46,7 +46,7 @@ oracle::PlanCase make_ratio_case(double ratio, int devices) {
 
 TEST(ProportionalPlan, SharesDevicesByWork) {
   const oracle::PlanCase even = make_ratio_case(1, 8);
-  const ProportionalPlan plan = proportional_plan(even.request_of());
+  const FormulaPlan plan = proportional_plan(even.request_of());
   ASSERT_TRUE(plan.fits());
   EXPECT_EQ(plan.config.modules[0].stages, 4);
   EXPECT_EQ(plan.config.modules[1].stages, 4);
@@ -57,7 +57,7 @@ TEST(ProportionalPlan, SharesDevicesByWork) {
 // Four slots of two equal samples on lanes of equal layers: T = Σ τ + 3 · max τ.
 TEST(ProportionalPlan, GivesTheFormulasTime) {
   const oracle::PlanCase plan_case = make_ratio_case(1, 4);
-  const ProportionalPlan plan = proportional_plan(plan_case.request_of());
+  const FormulaPlan plan = proportional_plan(plan_case.request_of());
   ASSERT_TRUE(plan.fits());
   EXPECT_EQ(plan.plan.num_slots, 4);
   // Ten layers a module in two stages of five; a layer takes 3 · 1,000 · 10 tokens · 2 samples, but
@@ -68,7 +68,7 @@ TEST(ProportionalPlan, GivesTheFormulasTime) {
 TEST(ProportionalPlan, SaysWhyThereIsNone) {
   oracle::PlanCase plan_case = make_ratio_case(1, 4);
   plan_case.cluster.memory_bytes = 1;
-  const ProportionalPlan plan = proportional_plan(plan_case.request_of());
+  const FormulaPlan plan = proportional_plan(plan_case.request_of());
   EXPECT_FALSE(plan.fits());
   EXPECT_NE(plan.reason.find("short"), std::string::npos) << plan.reason;
 }

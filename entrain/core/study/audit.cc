@@ -357,6 +357,7 @@ class Audit {
       split.lanes = lanes;
       split.replicas = report_.request.ranks / lanes;
       split.num_slots = report_.request.microbatches * lanes;
+      split.shared_lanes = SharedLanes::kToo;
       const LaneSplitResult found = search_split(study_, split, steps);
       if (!found.fits()) {
         continue;

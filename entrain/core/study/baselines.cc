@@ -8,6 +8,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/memory.h"
+#include "entrain/core/planner/peer_plans.h"
 #include "entrain/core/planner/proportional_plan.h"
 #include "entrain/core/planner/single_sample_plan.h"
 
@@ -16,11 +17,18 @@ namespace {
 
 constexpr std::size_t kFourSamples = 4;
 
-Plan proportional(const BaselineRequest& request) {
+bool plans_clusters(const std::string& planner) {
+  return planner == "b-min" || planner == "dflop" || planner == "orchmllm";
+}
+
+Plan plan_of_cluster(const BaselineRequest& request) {
   if (request.search.cluster == nullptr) {
-    throw InvalidInput("planner b-min shares out the devices of a cluster; give --cluster");
+    throw InvalidInput(fmt::format("planner {} shares out the devices of a cluster; give --cluster",
+                                   request.planner));
   }
-  const ProportionalPlan result = proportional_plan(request.search);
+  const FormulaPlan result = request.planner == "dflop"      ? dflop_plan(request.search)
+                             : request.planner == "orchmllm" ? orchmllm_plan(request.search)
+                                                             : proportional_plan(request.search);
   if (!result.fits()) {
     throw NothingFits("no plan fits: " + result.reason);
   }
@@ -69,7 +77,7 @@ Plan few_samples_or_layers(const Study& study, const BaselineRequest& request) {
 }  // namespace
 
 std::vector<std::string> baseline_planner_names() {
-  return {"one-sample", "four-samples", "b-min", "megatron-even"};
+  return {"one-sample", "four-samples", "b-min", "dflop", "orchmllm", "megatron-even"};
 }
 
 Plan baseline_plan(const Study& study, const BaselineRequest& request) {
@@ -82,8 +90,8 @@ Plan baseline_plan(const Study& study, const BaselineRequest& request) {
     throw InvalidInput(fmt::format(
         "planner {} needs --index, --model and --profile instead of --costs", request.planner));
   }
-  if (request.planner == "b-min") {
-    return proportional(request);
+  if (plans_clusters(request.planner)) {
+    return plan_of_cluster(request);
   }
   Plan plan = few_samples_or_layers(study, request);
   if (request.search.cluster != nullptr) {

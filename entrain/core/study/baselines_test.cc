@@ -42,7 +42,7 @@ TEST_F(BaselinePlans, AreValidForEveryName) {
     const Plan plan = plan_of(planner);
     EXPECT_NO_THROW(validate(plan, study_.model, planner));
     EXPECT_EQ(plan.policy, "lpt-2d");
-    if (planner != "b-min") {
+    if (planner == "one-sample" || planner == "four-samples" || planner == "megatron-even") {
       EXPECT_EQ(plan.num_lanes(), 3);
       EXPECT_EQ(plan.replicas, 2);
     } else {
@@ -84,10 +84,22 @@ TEST_F(BaselinePlans, AreMadeFromMoreOrFewerSamples) {
   EXPECT_NE(plan_of("megatron-even").modules[0].stages, std::vector<LayerRange>{});
 }
 
+TEST_F(BaselinePlans, OfPeersDifferInWhatSharesLanes) {
+  const Plan shared = plan_of("orchmllm");
+  EXPECT_EQ(shared.lanes, (std::vector<std::vector<StageRef>>{{{0, 0}, {1, 0}}}));
+  EXPECT_EQ(shared.replicas, 4);
+  const Plan own = plan_of("dflop");
+  for (const std::vector<StageRef>& lane : own.lanes) {
+    EXPECT_EQ(lane.size(), 1U);
+  }
+}
+
 TEST_F(BaselinePlans, RefuseWhatTheyCannotPlan) {
   EXPECT_THROW(plan_of("nobody"), InvalidInput);
   request_.search.cluster = nullptr;
-  EXPECT_THROW(plan_of("b-min"), InvalidInput);
+  for (const char* planner : {"b-min", "dflop", "orchmllm"}) {
+    EXPECT_THROW(plan_of(planner), InvalidInput) << planner;
+  }
   request_.lanes = 1000;
   EXPECT_THROW(plan_of("one-sample"), InvalidInput);
   EXPECT_THROW(baseline_plan(load_study(files_.table_inputs()), request_), InvalidInput);

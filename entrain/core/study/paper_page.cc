@@ -289,6 +289,45 @@ std::string layout_table(const Results& results) {
          text;
 }
 
+// Of the rows under a planner's plan that have a step, the fastest by this policy, or by any; 0
+// where there is none.
+double fastest(const Json& result, const std::string& planner, const std::string& policy) {
+  double least = 0;
+  for (const Json& row : result.at("rows")) {
+    if (row.at("planner") == planner && row.at("memory") == "free" && has_step(row) &&
+        (policy.empty() || row.at("policy") == policy)) {
+      least = least == 0 ? step_of(row) : std::min(least, step_of(row));
+    }
+  }
+  return least;
+}
+
+// Plans of all devices, whose planners choose replicas and degrees too, over `entrain` under our
+// plan of the paper's.
+std::string own_plans_table(const Results& results) {
+  std::string text =
+      "| setting | planner | plan | its policy's step over ours | entrain's there | fastest there "
+      "|\n"
+      "|---|---|---|---|---|---|\n";
+  for (const Json* result : of_kind(results, "setting")) {
+    const double ours = fastest(*result, kOurs.planner, kOurs.policy);
+    for (const char* planner : {"dflop", "orchmllm", "searched"}) {
+      const Json& stages = result->at("stages");
+      if (ours == 0 || !stages.contains(planner)) {
+        continue;
+      }
+      const std::string own = planner == kSearched.planner ? kSearched.policy : planner;
+      Cells cells = {setting_name(*result), planner, stages.at(planner)};
+      for (const std::string& policy : {own, kOurs.policy, std::string()}) {
+        const double step = fastest(*result, planner, policy);
+        cells.push_back(step == 0 ? "–" : fmt::format("{:.3f}", step / ours));
+      }
+      text += "| " + join(cells, " | ") + " |\n";
+    }
+  }
+  return text;
+}
+
 std::string page_of(const Results& results,
                     const std::vector<PaperVerdict>& verdicts,
                     const std::vector<NamedChart>& charts,
@@ -319,6 +358,11 @@ std::string page_of(const Results& results,
       "\n## What makes the difference\n\nEvery choice of plan, policy, schedule and memory, over "
       "the paper's (b-min, entrain-paper, 1f1b, the same memory):\n\n" +
       ablation_table(results) + "\n## Lanes\n\n" + layout_table(results);
+  page +=
+      "\n## Plans of all devices\n\nDFLOP's, OrchMLLM's and ours (`searched`) choose replicas and "
+      "degrees too; steps over those of `entrain` under our plan of the paper's degrees, each with "
+      "its best schedule, memory free:\n\n" +
+      own_plans_table(results);
   page +=
       "\n## By devices and samples\n\nUnder one plan: others with 1f1b, ours with its own "
       "schedule.\n\n" +

@@ -114,6 +114,33 @@ TEST(PaperVerdicts, OursLosesWhereARivalIsFaster) {
       << verdict(lost, "memory equal").finding;
 }
 
+// Plans of all devices have a claim of their own, in which `entrain` has our plan of them too; its
+// steps under others' plans are nobody's.
+TEST(PaperVerdicts, PlansOfAllDevicesAreJudgedApart) {
+  const auto answer = [](const std::vector<Json>& rows, const std::string& words) {
+    Json result = setting("a", {});
+    for (const Json& one : rows) {
+      result["rows"].push_back(one);
+    }
+    return verdict({result}, words).answer;
+  };
+  const std::string degrees = "paper's degrees, memory free.";
+  const std::string all = "too, memory free.";
+  const Json rival = row({"orchmllm", "lpt-2d", "1f1b"}, "free", 0.7);
+  const Json theirs = row({"orchmllm", "entrain", "1f1b"}, "free", 0.6);
+  const Json searched = row({"searched", "entrain", "entrain"}, "free", 0.65);
+  EXPECT_EQ(answer({rival}, degrees), PaperAnswer::kYes);
+  EXPECT_EQ(answer({rival}, all), PaperAnswer::kNo);
+  EXPECT_EQ(answer({rival, theirs}, all), PaperAnswer::kNo);
+  EXPECT_EQ(answer({rival, searched}, all), PaperAnswer::kYes);
+  EXPECT_EQ(answer({row({"b-min", "lpt-2d", "1f1b"}, "free", 0.7), searched}, degrees),
+            PaperAnswer::kNo);
+  EXPECT_EQ(answer({row({"b-min", "lpt-2d", "1f1b"}, "free", 0.7),
+                    row({"b-min", "entrain", "entrain"}, "free", 0.6)},
+                   degrees),
+            PaperAnswer::kNo);
+}
+
 // A rival that exceeds its limit, or did not run on every step, wins nothing.
 TEST(PaperVerdicts, RowsOverTheirLimitDoNotCount) {
   Json result = setting("a", {.rival = 0.7});
@@ -260,6 +287,20 @@ TEST(PaperPageOf, ComparesLanesWhereTheyAreShared) {
   result["rows"].push_back(row({"ours", "entrain", "1f1b"}, "free", 0.9));
   EXPECT_NE(paper_page({result}, true).files.front().second.find("| a, 1b | 0.900 | 0.800 |"),
             std::string::npos);
+}
+
+TEST(PaperPageOf, ComparesPlansOfAllDevices) {
+  Json result = setting("a", {});
+  result["stages"]["dflop"] = "1:1, TP 1:1, DP 32";
+  result["rows"].push_back(row({"dflop", "dflop", "1f1b"}, "free", 1.0));
+  result["rows"].push_back(row({"dflop", "dflop", "entrain"}, "free", 0.9));
+  result["rows"].push_back(row({"dflop", "entrain", "1f1b"}, "free", 0.7));
+  result["rows"].push_back(row({"dflop", "entrain", "1f1b"}, "device", 0.1));
+  EXPECT_NE(paper_page({result}, true)
+                .files.front()
+                .second.find("| a, 1b | dflop | 1:1, TP 1:1, DP 32 | 1.125 | 0.875 | 0.875 |"),
+            std::string::npos)
+      << paper_page({result}, true).files.front().second;
 }
 
 TEST(PaperPageOf, NeedsASetting) {

@@ -32,6 +32,11 @@ std::string setting_file(const Json& result) {
   return name;
 }
 
+bool plans_all_devices(const Json& row) {
+  const std::string planner = row.at("planner");
+  return planner == "dflop" || planner == "orchmllm" || planner == kSearched.planner;
+}
+
 bool has_step(const Json& row) {
   return row.at("refused") == 0 && row.contains("step_s") && row.at("over_bytes") == 0;
 }

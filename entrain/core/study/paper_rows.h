@@ -18,6 +18,8 @@ struct Contestant {
 inline const Contestant kDistTrain = {"one-sample", "disttrain", "1f1b"};
 inline const Contestant kEntrainPaper = {"b-min", "entrain-paper", "1f1b"};
 inline const Contestant kOurs = {"ours", "entrain", "entrain"};
+// Under the plan of all devices that our search finds.
+inline const Contestant kSearched = {"searched", "entrain", "entrain"};
 
 std::vector<const Json*> of_kind(const std::vector<Json>& results, const std::string& kind);
 
@@ -26,6 +28,8 @@ std::string setting_name(const Json& result);
 // "coco.1b.frozen", of file names.
 std::string setting_file(const Json& result);
 
+// Whether the row's planner chose replicas and degrees too, instead of the paper's.
+bool plans_all_devices(const Json& row);
 // Whether the row ran on every step within its limit.
 bool has_step(const Json& row);
 // Seconds, median over steps. Requires  has_step().

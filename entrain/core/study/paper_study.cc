@@ -1,7 +1,6 @@
 #include "entrain/core/study/paper_study.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
 #include <utility>
@@ -14,17 +13,18 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/lane_split.h"
+#include "entrain/core/planner/peer_plans.h"
+#include "entrain/core/planner/plan_search.h"
 #include "entrain/core/planner/single_sample_plan.h"
 #include "entrain/core/planner/stable_batch.h"
 #include "entrain/core/spec/cluster.h"
 #include "entrain/core/step/step.h"
 #include "entrain/core/study/cases.h"
 #include "entrain/core/study/made_up.h"
-#include "entrain/core/study/one_sample.h"
 #include "entrain/core/study/paper_batches.h"
+#include "entrain/core/study/paper_contests.h"
 #include "entrain/core/study/study.h"
 #include "entrain/core/study/study_work.h"
-#include "entrain/core/study/summary.h"
 #include "entrain/core/study/turned_out.h"
 
 namespace entrain {
@@ -38,7 +38,6 @@ constexpr int kReplicas = 4;
 constexpr int kTensorParallel = 2;
 constexpr int kSlots = 32;
 constexpr int kGlobalBatch = 512;
-constexpr int kDraws = 59;  // of plans from one sample
 constexpr int kPlanBatches = 3;
 
 using Names = std::vector<std::string>;
@@ -92,6 +91,15 @@ std::string split_of(const Plan& plan) {
   return split_text(stages) + (shares_lanes(plan) ? " on the same lanes" : "");
 }
 
+// "3:5, TP 2:4, DP 8"
+std::string degrees_of(const Plan& plan) {
+  std::vector<std::string> degrees;
+  for (const ModulePlan& module : plan.modules) {
+    degrees.push_back(std::to_string(module.tensor_parallel));
+  }
+  return fmt::format("{}, TP {}, DP {}", split_of(plan), join(degrees, ":"), plan.replicas);
+}
+
 SingleSampleRequest paper_request(const Study& study) {
   SingleSampleRequest request;
   request.model = &study.model;
@@ -142,100 +150,72 @@ Plan colocated_plan(const Study& study, std::span<const SampleWork> batch) {
   return plan;
 }
 
-struct Contest {
-  std::string planner;
-  Plan plan;
-  Names policies;
-  Names schedules;
-  bool tries_slots = false;  // rivals run with their best number of slots
-};
-
-// Of the first step: [module][replica] standard deviation of forward times over slots, in seconds.
-Json replica_spread(const CaseStep& step) {
-  Json modules = Json::array();
-  for (const ModuleBalance& balance : step.balance) {
-    Json replicas = Json::array();
-    for (const ReplicaBalance& replica : balance.replicas) {
-      replicas.push_back(replica.std_s);
-    }
-    modules.push_back(std::move(replicas));
+Plan plan_or_throw(const FormulaPlan& result) {
+  if (!result.fits()) {
+    throw NothingFits("no plan fits: " + result.reason);
   }
-  return modules;
+  return result.plan;
 }
 
-void add_rows(const CasesRequest& request,
-              const std::vector<CaseResult>& cases,
-              const std::string& planner,
-              const std::string& memory,
-              Json& rows) {
-  const std::vector<CaseSummary> summaries = summarise(cases);
-  for (std::size_t i = 0; i < cases.size(); ++i) {
-    Json row = to_json(summaries[i], request.study->module_names());
-    row["planner"] = planner;
-    row["memory"] = memory;
-    if (const CaseStep& first = cases[i].steps.front(); first.refused.empty()) {
-      row["replicas"] = {{"num_slots", first.num_slots}, {"std_s", replica_spread(first)}};
-      row["lane_peak_bytes"] = first.lane_peak_bytes;
-    }
-    rows.push_back(std::move(row));
-  }
+// Of all devices: how many replicas and which degrees is the planner's choice.
+PlanSearchRequest cluster_request(const Study& study, const std::string& policy) {
+  PlanSearchRequest request;
+  complete_request(study, kPlanBatches, request);
+  request.policy = policy;
+  request.space.microbatches = {kGlobalBatch / (kReplicas * kSlots)};
+  return request;
 }
 
-// The memory that all contestants have: without end, again with other batches and a second seed of
-// all policies; what `lpt-2d` needs or half of the batch, whichever is more; what a device has
-// left, with every layer recomputed.
-struct MemoryCase {
-  const char* name;
-  const char* rule;
-  bool recompute;
-  int seed;
-};
-constexpr std::array<MemoryCase, 4> kMemory = {{{"free", "free", false, 0},
-                                                {"free, second seed", "free", false, 1},
-                                                {"equal", "equal", false, 0},
-                                                {"device", "40GiB", true, 0}}};
+Plan dflop_own(const Study& study) {
+  return plan_or_throw(dflop_plan(cluster_request(study, "dflop")));
+}
 
-Json contest_rows(const PaperStudy& paper,
-                  const Study& first,
-                  const Study& second,
-                  const std::vector<Contest>& contests) {
-  Json rows = Json::array();
-  for (const MemoryCase& memory : kMemory) {
-    const Study& study = memory.seed == 0 ? first : second;
-    for (const Contest& contest : contests) {
-      CasesRequest request;
-      request.study = &study;
-      request.plan = contest.plan;
-      if (memory.recompute) {
-        recompute_all(request.plan);
-      }
-      request.policies = contest.policies;
-      request.schedules = contest.schedules;
-      if (memory.seed != 0 && contest.schedules.size() > 1) {
-        request.schedules = {"1f1b", "entrain"};
-      }
-      request.steps = paper.quick ? 3 : memory.seed == 0 ? 10 : 5;
-      request.memory = parse_memory_rule(memory.rule);
-      request.threads = paper.threads;
-      if (contest.tries_slots) {
-        request.slots = slot_candidates(contest.plan, study.inputs.global_batch);
-      }
-      if (contest.planner == "one-sample") {
-        std::vector<CaseResult> cases = run_one_sample_cases(request, kDraws);
-        for (CaseResult& one : cases) {
-          one.policy = one.policy.substr(0, one.policy.find(' '));
-        }
-        add_rows(request, cases, contest.planner, memory.name, rows);
-      } else {
-        add_rows(request, run_cases(request), contest.planner, memory.name, rows);
-      }
-    }
+Plan orchmllm_own(const Study& study) {
+  PlanSearchRequest request = cluster_request(study, "orchmllm");
+  request.state.shard_optimizer = true;
+  return plan_or_throw(orchmllm_plan(request));
+}
+
+// What `entrain plan --cluster` finds.
+Plan searched_plan(const PaperStudy& paper, const Study& study) {
+  PlanSearchRequest request = cluster_request(study, "entrain");
+  request.schedule = "entrain";
+  request.any_optimizer = true;
+  request.space.shared_lanes = SharedLanes::kToo;
+  request.threads = paper.threads;
+  const PlanSearchResult result = search_plans(request);
+  if (!result.fits()) {
+    throw NothingFits("no plan fits: " + result.reason);
   }
-  return rows;
+  Plan plan = result.best().plan;
+  plan.limits.evaluations = default_evaluations(plan.replicas);
+  return plan;
 }
 
 bool is_own_and_fits(const LaneSplit& split) {
   return split.reason.empty() && split.shape.layout == ModuleLayout::kOwnLanes;
+}
+
+// Plans by planner. `found`: our split of the paper's lanes, of which the first is `ours`.
+std::vector<Contest> contests_of(const std::map<std::string, Plan>& plans,
+                                 const LaneSplitResult& found) {
+  const Names all = {
+      "sequential", "disttrain", "dflop", "lpt-2d", "orchmllm", "entrain-paper", "entrain"};
+  const Names schedules = {"1f1b", "1f1b-eager", "zb-h1", "entrain"};
+  const Plan& ours = plans.at("ours");
+  std::vector<Contest> contests = {
+      {"ours", ours, all, schedules, true},
+      {"searched", plans.at("searched"), all, schedules, true},
+      {"b-min", plans.at("b-min"), {"disttrain", "entrain-paper", "entrain"}, schedules, false},
+      {"one-sample", ours, {"disttrain"}, {"1f1b"}, false},
+      {"dip", plans.at("dip"), {"sequential", "lpt-2d"}, {"dip"}, false},
+      {"dflop", plans.at("dflop"), {"dflop", "lpt-2d", "entrain"}, schedules, true},
+      {"orchmllm", plans.at("orchmllm"), {"orchmllm", "lpt-2d", "entrain"}, schedules, true}};
+  if (const auto own = std::find_if(found.splits.begin(), found.splits.end(), is_own_and_fits);
+      shares_lanes(ours) && own != found.splits.end()) {
+    contests.push_back({"apart", own->plan, all, schedules, true});
+  }
+  return contests;
 }
 
 Json run_setting(const PaperStudy& paper, const Setting& setting) {
@@ -245,9 +225,14 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
   const LaneSplitResult splits = split_for(study, kReplicas);
   // For the schedule that ours runs: which lanes are best depends on it.
   const LaneSplitResult found = split_for(study, kReplicas, kLanes, "entrain");
-  const Plan ours = best_of(found);
-  const Plan b_min = few_samples_plan(request, batch.work);
-  const Plan four = few_samples_plan(request, std::span(batch.work).first(4));
+  const std::map<std::string, Plan> plans = {
+      {"ours", best_of(found)},
+      {"searched", searched_plan(paper, study)},
+      {"b-min", few_samples_plan(request, batch.work)},
+      {"four-samples", few_samples_plan(request, std::span(batch.work).first(4))},
+      {"dip", colocated_plan(study, batch.work)},
+      {"dflop", dflop_own(study)},
+      {"orchmllm", orchmllm_own(study)}};
 
   Json sensitivity = Json::object();  // where the plan's policy is `entrain` under `1f1b`
   for (const LaneSplit& split : splits.splits) {
@@ -257,21 +242,16 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
   }
   Json drawn = Json::object();
   for (const CountedPlan& counted :
-       single_sample_plans(request, std::span(batch.work).first(kDraws))) {
+       single_sample_plans(request, std::span(batch.work).first(kOneSampleDraws))) {
     const std::string split = split_of(counted.plan);
     drawn[split] = drawn.value(split, 0) + counted.count;
   }
-  const Names all = {
-      "sequential", "disttrain", "dflop", "lpt-2d", "orchmllm", "entrain-paper", "entrain"};
-  const Names schedules = {"1f1b", "1f1b-eager", "zb-h1", "entrain"};
-  std::vector<Contest> contests = {
-      {"ours", ours, all, schedules, true},
-      {"b-min", b_min, {"disttrain", "entrain-paper", "entrain"}, schedules, false},
-      {"one-sample", ours, {"disttrain"}, {"1f1b"}, false},
-      {"dip", colocated_plan(study, batch.work), {"sequential", "lpt-2d"}, {"dip"}, false}};
-  if (const auto own = std::find_if(found.splits.begin(), found.splits.end(), is_own_and_fits);
-      shares_lanes(ours) && own != found.splits.end()) {
-    contests.push_back({"apart", own->plan, all, schedules, true});
+  Json stages = {{"one-sample", drawn}};
+  for (const char* planner : {"four-samples", "b-min", "ours"}) {
+    stages[planner] = split_of(plans.at(planner));
+  }
+  for (const char* planner : {"dflop", "orchmllm", "searched"}) {
+    stages[planner] = degrees_of(plans.at(planner));
   }
   const WorkTimes work = study_work(study);
   return {
@@ -282,16 +262,14 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
       {"made_up", is_made_up(setting.data)},
       {"samples", study.ids.size()},
       {"modules", study.module_names()},
-      {"stages",
-       {{"one-sample", drawn},
-        {"four-samples", split_of(four)},
-        {"b-min", split_of(b_min)},
-        {"ours", split_of(ours)}}},
+      {"stages", stages},
       {"sensitivity", sensitivity},
       {"sizes",
        {batch_splits(work, kLanes, kGlobalBatch), batch_splits(work, 2 * kLanes, kGlobalBatch)}},
       {"ratios", ratios_by_size(work)},
-      {"rows", contest_rows(paper, study, open(paper, setting, kGlobalBatch, 1), contests)}};
+      {"rows",
+       contest_rows(
+           paper, study, open(paper, setting, kGlobalBatch, 1), contests_of(plans, found))}};
 }
 
 // The paper's figure 6: a pipeline of four stages, 16 microbatches of 4.
@@ -461,7 +439,7 @@ std::vector<PaperCell> paper_cells(const PaperStudy& study) {
   need("manifest", study.manifests, manifests);
   std::vector<PaperCell> cells;
   for (const Setting& setting : matrix.settings) {
-    cells.push_back({setting.name(), study.quick ? 0.5 : 2.0, [study, setting] {
+    cells.push_back({setting.name(), study.quick ? 0.8 : 5.0, [study, setting] {
                        return run_setting(study, setting);
                      }});
   }
