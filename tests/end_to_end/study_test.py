@@ -101,7 +101,8 @@ class StudyTest(CliTest):
             verdict["claim"]: (verdict["holds"], verdict["found"])
             for verdict in json.loads(result.stdout)
         }
-        for words in ("One sample asks", "fresh batch", "settles by batch", "faster than every"):
+        claims = ("One sample asks", "fresh batch", "settles by batch", "faster than every")
+        for words in (*claims, "everybody chooses"):
             chosen = [answer for claim, answer in answers.items() if words in claim]
             self.assertTrue(chosen, words)
             for holds, found in chosen:

@@ -132,7 +132,7 @@ class Sequence {
     if (has_rivals()) {
       offer({lpt_2d_policy(request_), {}});
       offer({sequential_policy(request_), {}});
-      offer({dflop_bins(request_, kFewExchanges), {}});
+      offer({dflop_bins(request_, request_.plan->num_slots, kFewExchanges), {}});
     }
     spent_ = budget;
     if (budget_ > 0) {
@@ -154,11 +154,19 @@ class Sequence {
   }
 
   // Its exchanges can take longer than all else that few evaluations allow, which want an
-  // assignment in some milliseconds: all of them only behind what those come to.
+  // assignment in some milliseconds: all of them only behind what those come to. A replica of one
+  // lane takes the sum of its work whatever its slots, which even bins of whole replicas make
+  // least: those of the best candidate's slots compete as well.
   void offer_rest_of_dflop() {
     if (has_rivals() && !all_exchanges_ && budget_ > kFewEvaluations && spent_ >= kFewEvaluations) {
       all_exchanges_ = true;
-      offer({dflop_bins(request_, kDflopExchanges), {}});
+      const int given = request_.plan->num_slots;
+      const std::vector<int>& best = best_.placement.num_slots;
+      const int fewest = evaluator_.has_limits() ? *std::max_element(best.begin(), best.end()) : 1;
+      if (request_.plan->lanes.size() == 1 && fewest != given) {
+        offer({dflop_bins(request_, fewest, kDflopExchanges), {}});
+      }
+      offer({dflop_bins(request_, given, kDflopExchanges), {}});
     }
   }
 

@@ -155,6 +155,30 @@ TEST(EntrainPolicy, HandlesATextOnlyModelOnOneLane) {
   EXPECT_DOUBLE_EQ(over_bound(hand), 1);
 }
 
+// A replica of one lane takes the sum of its work: how even replicas are decides, and the plan's
+// slots are no more than a first number.
+TEST(EntrainPolicy, IsNoSlowerOnOneLaneThanEvenBinsOfAnyNumberOfSlots) {
+  int slower_by_given_slots = 0;
+  for (std::uint64_t seed = 0; seed < 8; ++seed) {
+    oracle::HandCase hand = oracle::make_plain_case({1}, 256);
+    hand.plan.replicas = 32;
+    Rng rng(seed);
+    for (UnitCost& unit : hand.costs.modules[0].stages[0].units) {
+      const auto size = static_cast<std::int64_t>(1'000 + rng.below(300) * rng.below(300));
+      unit.time = {nanoseconds{size}, nanoseconds{size}, nanoseconds{size}};
+    }
+    hand.plan.num_slots = 4;
+    hand.plan.limits.evaluations = default_evaluations(hand.plan.replicas);
+    const nanoseconds ours = step_time(hand);
+    const nanoseconds by_given_slots = step_time(hand, {}, "dflop");
+    hand.plan.num_slots = 1;
+    const nanoseconds even = step_time(hand, {}, "dflop");
+    EXPECT_LE(ours, std::min(by_given_slots, even)) << "seed " << seed;
+    slower_by_given_slots += even < by_given_slots ? 1 : 0;
+  }
+  EXPECT_GT(slower_by_given_slots, 1);
+}
+
 // [lane] most bytes of any replica, by an oracle that adds up what is alive.
 std::vector<std::int64_t> peak_bytes(const oracle::RandomCase& of,
                                      const StepAssignment& assignment,

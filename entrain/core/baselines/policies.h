@@ -43,10 +43,10 @@ Placement disttrain_policy(const AssignRequest& request);
 
 // DFLOP: bins with the smallest largest load on any module's heaviest lane. See dflop.cc.
 Placement dflop_policy(const AssignRequest& request);
-// The same after that many exchanges between bins, of which the policy makes kDflopExchanges; about
-// 4 ns each.
+// The same with at most so many slots a replica and exchanges between bins, of which the policy
+// makes kDflopExchanges; about 4 ns each.
 inline constexpr std::int64_t kDflopExchanges = 4'000'000;
-Placement dflop_bins(const AssignRequest& request, std::int64_t exchanges);
+Placement dflop_bins(const AssignRequest& request, int most_slots, std::int64_t exchanges);
 
 // OrchMLLM without its exchange: replicas balanced on the sum of all phases. See orchmllm.cc.
 Placement orchmllm_policy(const AssignRequest& request);
