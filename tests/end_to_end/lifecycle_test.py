@@ -67,7 +67,7 @@ class Lifecycle(CliTest):
         self.expect_success(*self.arguments("steps=6"))
         before = self.digests()
         again = self.expect_success(*self.arguments("steps=6"))
-        self.assertIn("nothing left to train: all 6 steps are done", again.stdout)
+        self.assertIn("nothing left to train: all 6 steps done", again.stdout)
         self.assertEqual(self.digests(), before)
         more = self.expect_success(*self.arguments("steps=9"))
         self.assertIn("resumed at step 6 of 9", more.stdout)
