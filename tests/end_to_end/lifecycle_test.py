@@ -87,7 +87,7 @@ class Lifecycle(CliTest):
             words = [word, "--resume", "--overwrite", "another output"]
             self.expect_failure(2, words, *self.arguments("steps=9", setting))
         freeze = self.arguments("steps=9", 'freeze=["vision"]')
-        refused = self.expect_failure(2, ["model digest", "--overwrite"], *freeze)
+        refused = self.expect_failure(2, ["model ", "freeze", "--overwrite"], *freeze)
         self.assertNotIn("--resume", refused.stderr)
         self.expect_failure(2, ["steps = 3"], *self.arguments("steps=3"))
         self.assertEqual(self.digests(), before)
