@@ -103,7 +103,7 @@ std::string format_count(std::int64_t count) {
 }
 
 std::string counted(std::int64_t count, std::string_view one) {
-  const bool hisses = one.ends_with("ch") || one.ends_with('s') || one.ends_with('x');
+  const bool hisses = one.ends_with("tch") || one.ends_with('s') || one.ends_with('x');
   return concat(format_count(count), " ", one, count == 1 ? "" : hisses ? "es" : "s");
 }
 

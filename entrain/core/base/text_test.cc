@@ -83,6 +83,8 @@ TEST(Counted, PutsOneInTheSingular) {
   EXPECT_EQ(counted(0, "lane"), "0 lanes");
   EXPECT_EQ(counted(12'345, "left-out sample"), "12,345 left-out samples");
   EXPECT_EQ(counted(2, "batch"), "2 batches");
+  EXPECT_EQ(counted(2, "process"), "2 processes");
+  EXPECT_EQ(counted(2, "epoch"), "2 epochs");
 }
 
 TEST(Split, CutsAtEverySeparator) {
