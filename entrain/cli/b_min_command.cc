@@ -145,10 +145,10 @@ std::string verdict_text(const StableBatchResult& result, int global_batch) {
                             "probability at most ",
                             format_fixed(100 * result.error, 1),
                             " % (",
-                            result.draws,
-                            " validation batches per size, ",
-                            result.sizes_tried,
-                            " sizes)\n");
+                            counted(result.draws, "validation batch"),
+                            " per size, ",
+                            counted(result.sizes_tried, "size"),
+                            ")\n");
   if (result.proven > 0) {
     text += concat("proven, for batches drawn from these samples, from ",
                    format_count(result.proven),

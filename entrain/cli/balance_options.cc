@@ -79,12 +79,12 @@ void finish(BalanceOptions& options) {
   const std::int64_t batch =
       std::int64_t{request.ranks} * request.microbatches * options.microbatch;
   if (batch > kMostSamples) {
-    throw InvalidInput(concat(request.ranks,
-                              " ranks × ",
-                              request.microbatches,
-                              " microbatches × ",
-                              options.microbatch,
-                              " samples are ",
+    throw InvalidInput(concat(counted(request.ranks, "rank"),
+                              " × ",
+                              counted(request.microbatches, "microbatch"),
+                              " × ",
+                              counted(options.microbatch, "sample"),
+                              " are ",
                               batch,
                               " samples a step; at most ",
                               kMostSamples,

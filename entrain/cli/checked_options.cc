@@ -36,9 +36,9 @@ CLI::Validator checked(const std::string& range, std::function<std::string(std::
 
 }  // namespace
 
-CLI::Validator whole(std::int64_t least, std::int64_t most) {
+CLI::Validator whole(std::int64_t least, std::int64_t most, const std::string& hint) {
   const WholeRange range{least, most};
-  return checked(to_string(range), [range](std::string& given) -> std::string {
+  return checked(to_string(range), [range, hint](std::string& given) -> std::string {
     std::int64_t value = 0;
     const std::errc error = read_number(given, value);
     if (error != std::errc()) {
@@ -46,7 +46,7 @@ CLI::Validator whole(std::int64_t least, std::int64_t most) {
     }
     const std::string objection = range_error(value, range);
     given = std::to_string(value);  // not octal where it begins with 0
-    return objection;
+    return value > range.most ? objection + hint : objection;
   });
 }
 

@@ -181,8 +181,8 @@ int run(const CostFlags& options) {
   print_text(concat(study.note(),
                     "\n",
                     summary_table(summaries),
-                    study.samples.size(),
-                    " samples; units: images, clips or sequences; times without launch constants\n"
+                    counted(std::ssize(study.samples), "sample"),
+                    "; units: images, clips or sequences; times without launch constants\n"
                     "written to ",
                     options.output,
                     options.segments.empty() ? "" : " and " + options.segments,

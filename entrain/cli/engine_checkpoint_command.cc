@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <iostream>
 #include <set>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
 
@@ -13,6 +15,7 @@
 #include "entrain/engine/checkpoint/layout.h"
 #include "entrain/engine/checkpoint/read.h"
 #include "entrain/engine/comm/torch_errors.h"
+#include "entrain/engine/train/model_folder.h"
 
 namespace entrain::cli {
 namespace {
@@ -20,6 +23,7 @@ namespace {
 struct CheckpointFlags {
   std::string path;
   std::string output;
+  std::string model_folder;
   bool force = false;
   bool json = false;
 };
@@ -171,7 +175,34 @@ int verify(const CheckpointFlags& options) {
   return ok ? 0 : kExitSystem;
 }
 
+// As the run itself writes it at its end. Returns the number of tensors.
+std::size_t export_folder(const engine::UsableCheckpoint& checkpoint,
+                          const std::filesystem::path& target) {
+  const std::filesystem::path run =
+      std::filesystem::absolute(checkpoint.path).parent_path().parent_path();
+  const engine::RunConfig config = engine::read_run_config(run / "config.json", {});
+  if (!std::filesystem::is_directory(config.model_file)) {
+    throw InvalidInput(concat("--model-folder: the run's model '",
+                              config.model_file,
+                              "' is no Hugging Face folder, of which this would be a copy with "
+                              "other weights"));
+  }
+  const std::vector<engine::NamedParameter> weights =
+      engine::checkpoint_weights(checkpoint.path, checkpoint.manifest);
+  const ModelSpec model = model_from_json(checkpoint.manifest.run.model, "the checkpoint's model");
+  engine::write_model_folder(config, model, weights, target);
+  return weights.size();
+}
+
 int export_to(const CheckpointFlags& options) {
+  const bool folder = !options.model_folder.empty();
+  if (folder != options.output.empty()) {
+    throw InvalidInput("--output: one of --output and --model-folder is needed");
+  }
+  if (folder && std::filesystem::exists(options.model_folder)) {
+    throw InvalidInput(
+        concat("--model-folder: '", options.model_folder, "' is there; name a folder that is not"));
+  }
   Outputs outputs({options.path}, options.force);
   const Output output = outputs.open("--output", options.output, OutputKind::kWeights);
   const engine::UsableCheckpoint checkpoint = engine::usable_at(options.path);
@@ -179,15 +210,17 @@ int export_to(const CheckpointFlags& options) {
     std::cerr << "entrain: warning: " << warning << "\n";
   }
   const std::size_t tensors =
-      engine::export_weights(checkpoint.path, checkpoint.manifest, output.path());
+      folder ? export_folder(checkpoint, options.model_folder)
+             : engine::export_weights(checkpoint.path, checkpoint.manifest, output.path());
+  const std::string& written = folder ? options.model_folder : options.output;
   if (options.json) {
     print_json({{"checkpoint", checkpoint.path.string()},
                 {"step", checkpoint.manifest.step},
                 {"tensors", tensors},
-                {"output", options.output}});
+                {"output", written}});
   } else {
-    std::cout << options.output << ": " << tensors << " tensors of step "
-              << checkpoint.manifest.step << " from " << checkpoint.path.string() << "\n";
+    std::cout << written << ": " << tensors << " tensors of step " << checkpoint.manifest.step
+              << " from " << checkpoint.path.string() << "\n";
   }
   return 0;
 }
@@ -227,12 +260,16 @@ void add_checkpoint_command(CLI::App& app, Action& action) {
       "Reads every byte and says what is damaged or missing; exit code 3 if anything is.",
       "entrain checkpoint verify runs/demo",
       verify);
-  CLI::App* chosen =
-      add("export",
-          "Writes the weights of a checkpoint, the latest by default, into one safetensors file.",
-          "entrain checkpoint export runs/demo -o model.safetensors",
-          export_to);
-  chosen->add_option("--output,-o", options->output, "file to write")->required();
+  CLI::App* chosen = add(
+      "export",
+      "Writes the weights of a checkpoint, the latest by default, into one safetensors file, or\n"
+      "as the Hugging Face folder that the run's model is.",
+      "entrain checkpoint export runs/demo -o model.safetensors\n"
+      "  entrain checkpoint export runs/x/checkpoints/step-00000050 --model-folder halfway",
+      export_to);
+  chosen->add_option("--output,-o", options->output, "file to write");
+  chosen->add_option(
+      "--model-folder", options->model_folder, "instead: Hugging Face folder to write, a new one");
   add_force(*chosen, options->force);
 }
 

@@ -2,11 +2,13 @@
 #include <iomanip>
 #include <iostream>
 #include <map>
+#include <optional>
 
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json_text.h"
+#include "entrain/core/families/family.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
@@ -68,23 +70,46 @@ void compare_with_training(const engine::RunConfig& config, const engine::DataSe
   }
 }
 
+// What is judged: a run's model and weights, or those of a Hugging Face folder, without a
+// configuration.
+struct Judged {
+  ModelSpec model;
+  std::filesystem::path weights;
+  std::optional<engine::RunConfig> config;
+};
+
+Judged judged_at(const std::filesystem::path& folder) {
+  const std::filesystem::path model = folder / "model.json";
+  if (!std::filesystem::exists(model) && std::filesystem::exists(folder / "config.json")) {
+    return {load_model(folder), folder, std::nullopt};
+  }
+  return {model_from_json(read_json_file(model), model.string()),
+          folder / "weights.safetensors",
+          engine::read_run_config(folder / "config.json", {})};
+}
+
 int run(const EvalFlags& options) {
   const std::filesystem::path folder(options.run);
-  const ModelSpec model =
-      model_from_json(read_json_file(folder / "model.json"), (folder / "model.json").string());
-  const engine::RunConfig config = engine::read_run_config(folder / "config.json", {});
+  const Judged judged = judged_at(folder);
+  const ModelSpec& model = judged.model;
+  const engine::RunConfig config = judged.config.value_or(engine::RunConfig());
   const std::string index = options.index.empty() ? config.data.validation : options.index;
   if (index.empty()) {
-    throw InvalidInput("the run has no validation index; give one with --index");
+    throw InvalidInput(judged.config.has_value()
+                           ? "the run has no validation index; give one with --index"
+                           : "--index: a Hugging Face folder is judged on an index; none is given");
   }
-  const std::filesystem::path weights = options.weights.empty()
-                                            ? folder / "weights.safetensors"
-                                            : std::filesystem::path(options.weights);
+  const std::filesystem::path weights =
+      options.weights.empty() ? judged.weights : std::filesystem::path(options.weights);
   std::vector<std::string> ignored = config.data.ignore_modality;
   ignored.insert(ignored.end(), options.ignore_modality.begin(), options.ignore_modality.end());
   const engine::DataSet data = engine::load_data_set(index, model, ignored, kIgnoreOption);
   print_notes(data.notes);
-  compare_with_training(config, data);
+  if (judged.config.has_value()) {
+    compare_with_training(config, data);
+  } else if (const std::string bytes = engine::bytes_warning(data.index, folder); !bytes.empty()) {
+    std::cerr << "entrain: warning: " << bytes << "\n";
+  }
   std::vector<std::filesystem::path> inputs = {folder, index, weights};
   for (const SampleSizes& sample : data.index.samples) {
     if (sample.location.has_value()) {
@@ -124,15 +149,21 @@ int run(const EvalFlags& options) {
 
 void add_eval_command(CLI::App& app, Action& action) {
   auto options = std::make_shared<EvalFlags>();
-  CLI::App* command = add_command(app,
-                                  "eval",
-                                  "Loss, greedy answers and accuracy of a trained run.",
-                                  "entrain eval runs/demo --blank-images --answers answers.jsonl");
-  command->add_option("run", options->run, "run folder of `entrain train`")->required();
+  CLI::App* command =
+      add_command(app,
+                  "eval",
+                  "Loss, greedy answers and accuracy of a trained run, or of a Hugging Face\n"
+                  "folder as it is.",
+                  "entrain eval runs/demo --blank-images --answers answers.jsonl\n  "
+                  "entrain eval Qwen2.5-VL-3B-Instruct --index val.csv");
+  command->add_option("run", options->run, "run folder of `entrain train`, or Hugging Face folder")
+      ->required();
   command->add_option(
       "--index,-i", options->index, "index to evaluate on (default: the run's validation index)");
   command->add_option(
-      "--weights,-w", options->weights, "weights (default: the run's weights.safetensors)");
+      "--weights,-w",
+      options->weights,
+      "weights, or a Hugging Face folder's (default: the run's weights.safetensors)");
   command->add_option("--samples", options->evaluate.samples, "from the head of the index; 0 = all")
       ->transform(whole(0, 1'000'000'000));
   command->add_option("--batch", options->evaluate.batch, "samples packed together")

@@ -79,8 +79,8 @@ int dry_run(const engine::RunSetup& setup, const engine::FeedServer& server, boo
                         " images and clips, ",
                         static_cast<double>(rank["segment_bytes"].get<std::int64_t>()) / 1e6,
                         " MB, and ",
-                        rank["texts"].get<int>(),
-                        " texts\n");
+                        counted(rank["texts"].get<int>(), "text"),
+                        "\n");
   }
   return 0;
 }
@@ -107,8 +107,9 @@ int serve(const FeedFlags& options) {
   }
   std::signal(SIGINT, on_stop);
   std::signal(SIGTERM, on_stop);
-  std::cout << "feed: listens at " << server.address() << ", " << server_options.workers
-            << " workers, " << setup.train.index.samples.size() << " samples; Ctrl-C ends it"
+  std::cout << "feed: listens at " << server.address() << ", "
+            << counted(server_options.workers, "worker") << ", "
+            << counted(std::ssize(setup.train.index.samples), "sample") << "; Ctrl-C ends it"
             << std::endl;
   server.run(stopped);
   return 0;

@@ -179,7 +179,7 @@ int dry_run(const engine::RunSetup& setup, const engine::HostRanks& ranks, bool 
 void print_end(const engine::RunConfig& config, const engine::TrainResult& result) {
   const std::int64_t reached = result.first_step + result.steps;
   if (result.steps == 0 && !result.interrupted) {
-    std::cout << "nothing left to train: all " << reached << " steps are done\n";
+    std::cout << "nothing left to train: all " << counted(reached, "step") << " done\n";
     return;
   }
   constexpr std::int64_t kLossTail = 10;  // steps of TrainResult::last_loss
@@ -188,7 +188,8 @@ void print_end(const engine::RunConfig& config, const engine::TrainResult& resul
             << (result.first_step > 0 ? " of the first step since it resumed, "
                                       : " of the first step, ")
             << result.last_loss << " in the mean of the last "
-            << std::min<std::int64_t>(kLossTail, result.steps - result.skipped) << " steps\n";
+            << counted(std::min<std::int64_t>(kLossTail, result.steps - result.skipped), "step")
+            << "\n";
   if (!result.checkpoint.empty()) {
     std::cout << "checkpoint: " << result.checkpoint.string() << "\n";
   }
@@ -453,6 +454,7 @@ void add_train_command(CLI::App& app, Action& action, const ProcessGroups& group
       "train",
       "Trains a model; continues from the run's last checkpoint. Ranks are threads here,\n"
       "and processes with `torchrun --nproc-per-node N -m entrain train run.toml`.\n"
+      "Without plan.profile, predicted times are those of analytic:cpu-2core.\n"
       "A checkpoint is written every 15 minutes and at the end. Ctrl-C or SIGTERM finishes the\n"
       "step, writes one and exits with 75: the same command continues. A second signal ends it at\n"
       "once, as does one before the first step (exit code 128 + its number).",

@@ -87,14 +87,14 @@ int run(ExportFlags options) {
     print_text(concat("epoch ",
                       options.epoch,
                       ": ",
-                      order.steps.size(),
-                      " steps of ",
-                      options.balance.study.global_batch,
-                      " samples for ",
-                      order.ranks,
-                      " ranks; ",
-                      std::ssize(study.ids) - used,
-                      " samples fill no step and are left out\n"));
+                      counted(std::ssize(order.steps), "step"),
+                      " of ",
+                      counted(options.balance.study.global_batch, "sample"),
+                      " for ",
+                      counted(order.ranks, "rank"),
+                      "; left out, since they fill no step: ",
+                      counted(std::ssize(study.ids) - used, "sample"),
+                      "\n"));
   }
   return 0;
 }

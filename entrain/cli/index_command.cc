@@ -176,8 +176,9 @@ int run(const IndexFlags& options) {
   print_notes(result.summary.notes);
   if (result.summary.left_out.size() > result.index.samples.size()) {
     print_notes({concat("warning: ",
-                        result.summary.left_out.size(),
-                        " samples were left out, more than the ",
+                        counted(std::ssize(result.summary.left_out), "sample"),
+                        result.summary.left_out.size() == 1 ? " was" : " were",
+                        " left out, more than the ",
                         result.index.samples.size(),
                         " that stayed: is --media the right folder, and --columns right?")});
   }

@@ -144,7 +144,7 @@ void add_plan_search_options(CLI::App& command, const std::shared_ptr<PlanFlags>
   CLI::Option* cluster = command.get_option("--cluster");
   cluster->description("cluster file (TOML): plan all of it");
   command.add_option("--lanes", options->lanes, "instead: so many pipeline lanes per replica")
-      ->transform(whole(1, 8))
+      ->transform(whole(1, 8, "; more: --cluster, a file of all devices (configs/clusters)"))
       ->excludes(cluster);
   command
       .add_option("--replicas",

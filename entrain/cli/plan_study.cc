@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "entrain/core/base/text.h"
 #include "entrain/core/cost/runnable.h"
 #include "entrain/core/planner/recompute_levels.h"
 #include "entrain/core/report/plan_page.h"
@@ -38,8 +39,8 @@ PlanStudy load_plan_study(const StudyInputs& inputs, bool for_study) {
         return !engine_reads(result.study.model, sample);
       });
   if (unread > 0) {
-    std::cerr << "entrain: warning: " << unread << " samples of '" << inputs.index
-              << "' have video, which `entrain train` does not read\n";
+    std::cerr << "entrain: warning: " << counted(unread, "sample") << " of '" << inputs.index
+              << "' with video, which `entrain train` does not read\n";
   }
   return result;
 }

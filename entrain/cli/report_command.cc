@@ -47,7 +47,7 @@ int run(const ReportFlags& options) {
   const Json report =
       report_of_views(std::move(views),
                       options.inputs.size() == 1 ? options.inputs.front()
-                                                 : concat(options.inputs.size(), " compared"));
+                                                 : counted(std::ssize(options.inputs), "input"));
   if (page.named()) {
     page.write(report_page(report));
   }
@@ -71,12 +71,12 @@ void add_report_command(CLI::App& app, Action& action) {
       "entrain report runs/demo -o report.html\n  "
       "entrain report runs/a runs/b -o comparison.html\n  "
       "entrain simulate --json … > cases.json; entrain report cases.json -o cases.html\n  "
-      "entrain report train.csv val.csv --model model.toml -o data.html");
+      "entrain report runs/demo train.csv val.csv --model model.toml -o both.html");
   command
       ->add_option("inputs",
                    options->inputs,
-                   "folders of runs, step.json of one, what `simulate --json` printed, or index "
-                   "files (CSV); several are compared, indices with indices")
+                   "folders of runs, step.json of one, what `simulate --json` printed, and index "
+                   "files (CSV); runs are compared with runs, indices with indices")
       ->required();
   command->add_option("--model,-m",
                       options->model,

@@ -152,8 +152,9 @@ Json report_of(const SimulateFlags& options,
                " cases are shown; name fewer policies or schedules."));
   }
   return report_of_views(views,
-                         drawn == 1 ? views.front()["name"].get<std::string>()
-                                    : concat(drawn, " cases, step ", request.first_step));
+                         drawn == 1
+                             ? views.front()["name"].get<std::string>()
+                             : concat(counted(drawn, "case"), ", step ", request.first_step));
 }
 
 // Empty if the command line gives the number.
@@ -171,7 +172,7 @@ std::int64_t num_steps(const SimulateFlags& options, const Study& study) {
                               " given; ",
                               options.study.no_repeat ? "--no-repeat" : "--batch",
                               " gives ",
-                              given == 1 ? "one batch" : concat(given, " batches")));
+                              counted(given, "batch")));
   }
   if (options.steps > 0) {
     return options.steps;
@@ -274,9 +275,8 @@ int run(const SimulateFlags& options) {
     print_json(report_json(options, study, request, cases, summaries));
   } else {
     print_text(study.note() + "\n" + to_string(summaries, study.module_names(), request.slots) +
-               concat(request.steps,
-                      " steps; step time, bound, gap and bubble are medians, memory is the "
-                      "largest\n"));
+               counted(request.steps, "step") +
+               "; step time, bound, gap and bubble are medians, memory is the largest\n");
   }
   const auto shown = std::find_if(cases.rbegin(), cases.rend(), [](const CaseResult& result) {
     return result.steps.front().refused.empty();
@@ -349,7 +349,8 @@ void add_simulate_command(CLI::App& app, Action& action) {
   command->add_option("--trace", options->trace, "Chrome trace of the last row's first step");
   command->add_option("--report",
                       options->report,
-                      "page to write (HTML): the first step of every row, drawn (docs/report.md)");
+                      "page to write (HTML), with plots: the first step of every row lane by lane, "
+                      "step times, causes of the gap, balance, memory (docs/report.md)");
   command->add_option("--torch-csv",
                       options->torch_csv,
                       "compute order of the last row's first step as torch.distributed.pipelining "

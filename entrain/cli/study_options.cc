@@ -43,7 +43,8 @@ void add_sample_options(CLI::App& command, StudyInputs& inputs) {
       "--profile,-p",
       inputs.profile,
       "profile JSON of `entrain profile`, or analytic:DEVICE (cpu-2core, a40, a40-nvlink, h100); "
-      "default: analytic, of the cluster's device or an a40");
+      "default: analytic, of the cluster's device or an a40 (a run without plan.profile: of a "
+      "cpu-2core)");
   command
       .add_option("--freeze",
                   inputs.freeze,
@@ -163,7 +164,7 @@ void add_plan_options(CLI::App& command, PlanOptions& options) {
       .add_option("--lanes",
                   options.lanes,
                   "instead of --plan: the best split of so many lanes, by simulation")
-      ->transform(whole(1, 8))
+      ->transform(whole(1, 8, "; more: --plan, of `entrain plan --cluster`"))
       ->excludes(file);
   command
       .add_option("--replicas", options.replicas, "full model copies (default: the plan's, or 1)")

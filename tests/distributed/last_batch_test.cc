@@ -89,11 +89,11 @@ TEST_F(LastBatch, IsSaidAtTheStart) {
       "\"keep\"); 3 epochs are 6 steps");
   run_.config.data.last_batch = "drop";
   EXPECT_EQ(epoch_note(prepare_run(run_.config)),
-            "8 training samples: an epoch has 1 steps and leaves out 2 samples that fill no batch "
+            "8 training samples: an epoch has 1 step and leaves out 2 samples that fill no batch "
             "(data.last_batch = \"drop\"); 3 epochs are 3 steps");
   run_.config.optimizer.update_every = 2;
   const std::string message = oracle::error_of<InvalidInput>([&] { prepare_run(run_.config); });
-  EXPECT_NE(message.find("epochs = 3 of 1 steps each: steps = 3"), std::string::npos) << message;
+  EXPECT_NE(message.find("epochs = 3 of 1 step each: steps = 3"), std::string::npos) << message;
 }
 
 }  // namespace

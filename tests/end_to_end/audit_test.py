@@ -43,7 +43,7 @@ class Audit(StudyTest):
             self.assertGreaterEqual(policy["over_perfect"], report["bound_over_perfect"] - 1e-9)
         self.assertLess(policies["entrain"]["over_perfect"], policies["random"]["over_perfect"])
         text = self.expect_success(*self.audit()).stdout
-        self.assertIn("FSDP, 2 ranks × 1 microbatches: 6 steps of 4 samples, of 24", text)
+        self.assertIn("FSDP, 2 ranks × 1 microbatch: 6 steps of 4 samples, of 24", text)
         self.assertIn("random", text)
         self.assertIn("cap in tokens", text)
 

@@ -59,7 +59,7 @@ class BMin(CliTest):
 
     def test_refuses_what_cannot_be(self):
         self.write_costs([(10, 6, 50)])
-        self.expect_failure(2, ["1 devices", "2 modules"], *self.arguments(8, "--devices", 1))
+        self.expect_failure(2, ["1 device for", "2 modules"], *self.arguments(8, "--devices", 1))
         self.expect_failure(
             2, ["--alpha: 1.5 is out of range", "0.999999"], *self.arguments(8, "--alpha", 1.5)
         )

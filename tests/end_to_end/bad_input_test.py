@@ -214,7 +214,7 @@ class BadRun(CliTest):
 
     def test_drill_of_a_rank_that_does_not_exist(self):
         for drill, words in (
-            ("[1, 0, 0]", ["replica 1", "1 replicas"]),
+            ("[1, 0, 0]", ["replica 1", "1 replica,"]),
             ("[0, 2, 0]", ["lane 2", "2 lanes"]),
             ("[0, 0, 2]", ["step 2", "2 steps"]),
             ("[0, 0]", ["[replica, lane, step]"]),

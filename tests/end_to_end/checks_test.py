@@ -44,6 +44,7 @@ class Memory(Checks):
         self.assertFalse((self.folder / "run").exists())
         page = self.expect_success("train", "run.toml", "--dry-run").stdout
         self.assertIn("would be refused here (exit code 4)", page)
+        self.assertIn("costs: analytic:cpu-2core, not measured (assumed: plan.profile", page)
         memory = json.loads(self.expect_success("train", "run.toml", "--dry-run", "--json").stdout)
         place = memory["memory"]["places"][0]
         self.assertFalse(memory["memory"]["fits"])

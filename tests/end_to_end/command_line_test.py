@@ -79,6 +79,7 @@ INSTEAD = {
     "--costs": (["--index", "--model", "--profile"], []),
     "--hf-config": (["--model"], []),
     "--index": (["train.csv"], []),
+    "--model-folder": (["--output"], []),
     "--new-key": (["run.toml", "--listen", "--dry-run"], []),
     "--segment-costs": (["--index", "--model", "--profile"], ["--costs", "costs.csv"]),
     "--check": (["--quick"], ["--index", "train.csv", "--slots", "2", "--samples-per-slot", "2"]),

@@ -194,7 +194,7 @@ class Shards(CliTest):
         plain = (self.folder / "train-0.tar").read_bytes()
         (self.folder / "train-0.tar.gz").write_bytes(gzip.compress(plain))
         result = self.expect_success("index", "train-0.tar.gz", "-o", "train.csv")
-        self.assertIn("1 shards are compressed", result.stderr)
+        self.assertIn("1 shard, compressed", result.stderr)
         study = ["cost", "-i", "train.csv", "-m", "model.toml", "-o", "costs.csv"]
         self.expect_success(*study, "--profile", "analytic:a40")
         if self.has_engine():
@@ -351,7 +351,7 @@ class Draws(CliTest):
     def test_studies_say_when_samples_repeat(self):
         study = ["-i", "train.csv", "-m", "model.toml", "-p", "analytic:a40", "--lanes", "2"]
         for batch, words in (
-            ("8", ["13 samples are fewer than four global batches of 8", "of the first batch's 8"]),
+            ("8", ["13 samples, fewer than four global batches of 8", "of the first batch's 8"]),
             ("16", ["of the first batch's 16 samples are repeats", "`entrain train` refuses"]),
         ):
             for command in (["assign"], ["simulate", "--steps", "1"], ["plan", "-o", "p.json"]):
@@ -367,7 +367,7 @@ class Draws(CliTest):
             self.skipTest("built without the engine")
         output = self.train("epochs=3")
         said = output.stdout + output.stderr
-        self.assertIn("an epoch has 1 steps and leaves out 5 samples", said)
+        self.assertIn("an epoch has 1 step and leaves out 5 samples", said)
         self.assertIn("3 epochs are 3 steps", said)
         self.assertEqual(len(self.steps("run")), 3)
         config = json.loads((self.folder / "run" / "config.json").read_text())

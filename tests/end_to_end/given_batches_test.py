@@ -37,7 +37,9 @@ class GivenBatches(StudyTest):
         self.assertGreater(told["step_s"], 0)
         one = ["only one"]
         self.expect_failure(2, one, *self.given("assign", *batch, "--step", 1))
-        self.expect_failure(2, ["--steps", "one"], *self.given("simulate", *batch, "--steps", 2))
+        self.expect_failure(
+            2, ["--steps", "1 batch"], *self.given("simulate", *batch, "--steps", 2)
+        )
         self.expect_failure(
             2, ["'s1' is in no given batch"], *self.given("explain", *batch, "--sample", "s1")
         )

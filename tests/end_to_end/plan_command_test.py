@@ -295,8 +295,9 @@ class LanesOfSeveralStages(PlanTest):
             with self.subTest(more=more):
                 self.expect_failure(2, words, *self.lanes(4, *more))
         self.expect_failure(
-            2, ["1 lanes are given for 2 modules"], *self.lanes(1, "--virtual-stages", 2)
+            2, ["1 lane given for 2 modules"], *self.lanes(1, "--virtual-stages", 2)
         )
+        self.expect_failure(2, ["allowed: 1 to 8", "--cluster"], *self.lanes(40))
         self.expect_failure(
             2,
             ["9 virtual stages wanted", "1 to 6"],

@@ -128,6 +128,7 @@ class Report(CliTest):
             *self.simulate("--lanes", 2, "--policy", "lpt-2d,entrain"),
             *["--json", "--report", "page.html"],
         )
+        self.assertIn("with plots", self.expect_success("simulate", "--help").stdout)
         rows = json.loads(result.stdout)["rows"]
         views = data_of(self.folder / "page.html")["views"]
         self.assertEqual([v["name"] for v in views], ["lpt-2d with 1f1b", "entrain with 1f1b"])
@@ -184,9 +185,9 @@ class Report(CliTest):
                     self.assertRegex(stats, rf"{b['range']}  █+ {b['count']} ")
         cases = self.expect_success(*self.simulate("--lanes", 2, "--json")).stdout
         (self.folder / "cases.json").write_text(cases)
-        self.expect_failure(
-            2, ["train.csv", "two pages"], "report", "train.csv", "cases.json", "-o", "both.html"
-        )
+        self.expect_success("report", "train.csv", "cases.json", "-o", "both.html")
+        views = data_of(self.folder / "both.html")["views"]
+        self.assertEqual(len(views), 1 + len(json.loads(cases)["rows"]))
 
     def test_what_a_run_writes_is_no_place_for_other_things(self):
         if not self.has_engine():
@@ -336,6 +337,49 @@ class Report(CliTest):
         for of in first:
             self.expect_figure(drawn, "distribution-p50", of["p50"])
         self.assertEqual(drawn.figures["fact-samples"], ["24", "12"])
+
+    @unittest.skipIf(BROWSER is None, "needs chromium")
+    def test_data_and_what_was_computed_of_them_share_a_page(self):
+        half = (self.folder / "train.csv").read_text().splitlines()[:13]
+        (self.folder / "half.csv").write_text("\n".join(half) + "\n")
+        command = self.simulate("--lanes", 2, "--policy", "lpt-2d,entrain", steps=3)
+        (self.folder / "two.json").write_text(self.expect_success(*command, "--json").stdout)
+        one = json.loads((self.folder / "two.json").read_text())
+        one["rows"] = one["rows"][:1]
+        (self.folder / "one.json").write_text(json.dumps(one))
+        for cases, indices in (("one", ["train"]), ("two", ["train"]), ("two", ["train", "half"])):
+            files = [f"{index}.csv" for index in indices]
+            self.expect_success("report", *files, f"{cases}.json", "-o", "page.html", "--force")
+            views = data_of(self.folder / "page.html")["views"]
+            drawn = self.draw(self.folder / "page.html")
+            said = " ".join(drawn.texts)
+            for view in views:
+                self.assertIn(view["name"], said)
+                self.assertIn(view["headline"][0], said)
+            self.expect_figure(drawn, "distribution-p50", views[0]["distributions"][0]["p50"])
+            self.expect_figure(drawn, "gap-step", views[-1]["gap"]["step_ns"])
+            self.assertEqual(drawn.figures["fact-samples"], ["24", "12"][: len(indices)])
+            compared = drawn.figures.get("compared-ratio", [])
+            self.assertEqual(len(compared), 2 if cases == "two" else 0, "the data are not compared")
+            self.assertEqual("Comparison of the data" in drawn.texts, len(indices) > 1)
+
+    @unittest.skipIf(BROWSER is None, "needs chromium")
+    def test_a_page_is_printed_in_light_colours_with_all_lanes(self):
+        self.expect_success(
+            *self.simulate("--lanes", 2, "--policy", "lpt-2d", "--report", "p.html")
+        )
+        printed = {}
+        for scheme, setting in (("light", 1), ("dark", 0)):
+            pdf = self.folder / f"{scheme}.pdf"
+            command = [BROWSER, *FLAGS, "--virtual-time-budget=20000", f"--print-to-pdf={pdf}"]
+            command += [f"--blink-settings=preferredColorScheme={setting}"]
+            command += [f"--user-data-dir={self.folder}/profile", "--no-pdf-header-footer"]
+            target = (self.folder / "p.html").as_uri()
+            subprocess.run([*command, target], capture_output=True, timeout=120, check=False)
+            # Times of writing and the objects' order differ; what is drawn does not.
+            printed[scheme] = len(pdf.read_bytes())
+        self.assertGreater(printed["light"], 20_000)
+        self.assertAlmostEqual(printed["dark"], printed["light"], delta=100)
 
     @unittest.skipIf(BROWSER is None, "needs chromium")
     def test_names_that_look_like_pages_are_text(self):

@@ -325,7 +325,7 @@ class Simulate(StudyTest):
         arguments = self.planned("simulate", "--memory", 1, "--steps", 1)
         result = self.expect_success(*arguments, "--policy", "sequential,entrain")
         self.assertIn("over limit by", result.stdout)
-        self.assertIn("entrain with 1f1b: no result on 1 of 1 steps", result.stdout)
+        self.assertIn("entrain with 1f1b: no result on 1 of 1 step:", result.stdout)
         words = ["nothing fits", "lane ", "slot ", "allowed: 1 B"]
         self.expect_failure(4, words, *arguments, "--policy", "entrain")
 

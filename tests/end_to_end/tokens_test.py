@@ -359,6 +359,39 @@ class Train(TokenTest):
             if words is not None:
                 self.assertEqual(answer["expected"], words)
 
+    def test_a_folder_is_evaluated_as_it_is(self):
+        self.expect_success("train", "run.toml")
+        judged = {}
+        for name, more in {
+            "run": (),
+            "run/model": ("--index", "train.csv"),
+            "model": ("--index", "train.csv"),
+        }.items():
+            result = self.expect_success("eval", name, *more, "--json")
+            judged[name] = json.loads(result.stdout)
+        self.assertEqual(judged["run"]["samples"], judged["model"]["samples"])
+        self.assertEqual(judged["run/model"], judged["run"], "what the run has written")
+        self.assertNotEqual(judged["model"]["loss"], judged["run"]["loss"])
+        given = ("eval", "run", "--weights", "model", "--json")
+        self.assertEqual(json.loads(self.expect_success(*given).stdout), judged["model"])
+        self.expect_failure(2, ["--index", "Hugging Face folder"], "eval", "model")
+
+    def test_a_checkpoint_is_exported_as_a_folder(self):
+        self.expect_success("train", "run.toml", "--set", "checkpoint.every_steps=2")
+        export = ["checkpoint", "export", "run/checkpoints/step-00000002", "--model-folder"]
+        self.expect_success(*export, "halfway")
+        self.expect_success("checkpoint", "export", "run", "--model-folder", "end")
+        held = {path.name: path.read_bytes() for path in (self.folder / "end").iterdir()}
+        run = {path.name: path.read_bytes() for path in (self.folder / "run/model").iterdir()}
+        self.assertEqual(held, run, "what the run writes at its end")
+        halfway = (self.folder / "halfway/model.safetensors").read_bytes()
+        self.assertNotEqual(halfway, held["model.safetensors"])
+        self.expect_success("eval", "halfway", "--index", "train.csv", "--samples", "1")
+        self.expect_failure(
+            2, ["'end' is there"], "checkpoint", "export", "run", *export[-1:], "end"
+        )
+        self.expect_failure(2, ["--model-folder"], "checkpoint", "export", "run")
+
     def test_the_folder_is_written_in_another_dtype(self):
         self.expect_success("train", "run.toml", "--set", "model_dtype=bfloat16")
         config = json.loads((self.folder / "run" / "model" / "config.json").read_text())

@@ -5,6 +5,7 @@ import csv
 import doctest
 import importlib
 import importlib.util
+import inspect
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+import typing
 import unittest
 from pathlib import Path
 from unittest import mock
@@ -504,6 +506,13 @@ class Examples(unittest.TestCase):
             check=False,
         )
         self.assertEqual(done.returncode, 0, done.stdout)
+
+    def test_index_of_takes_the_keywords_of_from_rows(self):
+        keywords = inspect.signature(Index.from_rows).parameters.values()
+        names = {word.name for word in keywords if word.kind is word.KEYWORD_ONLY}
+        hints = typing.get_type_hints(Index.of)
+        self.assertEqual(set(typing.get_args(hints["columns"])[0].__annotations__), names)
+        self.assertIsNot(hints["data"], typing.Any)
 
     def test_help_is_a_tour(self):
         for name in entrain.__all__:

@@ -51,10 +51,9 @@ void check(const AssignRequest& request) {
                                    request.plan->modules.size()));
   }
   if (request.costs->num_samples < request.plan->replicas) {
-    throw InvalidInput(
-        fmt::format("assign: a global batch of {} samples for {} replicas, each needs at least one",
-                    request.costs->num_samples,
-                    request.plan->replicas));
+    throw InvalidInput(fmt::format("assign: a global batch of {} for {}, each needs at least one",
+                                   counted(request.costs->num_samples, "sample"),
+                                   counted(request.plan->replicas, "replica")));
   }
 }
 

@@ -11,6 +11,7 @@
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/base/text.h"
 
 namespace entrain {
 namespace {
@@ -184,11 +185,12 @@ class Search {
   add(request.max_tokens, "tokens");
   add(request.max_bytes, "bytes");
   throw NothingFits(
-      fmt::format("{} samples find no place in {} ranks × {} microbatches of at most {}; "
+      fmt::format("{} {} no place in {} × {} of at most {}; "
                   "give more microbatches, fewer samples or a higher limit",
-                  request.samples.size(),
-                  request.ranks,
-                  request.microbatches,
+                  counted(std::ssize(request.samples), "sample"),
+                  request.samples.size() == 1 ? "finds" : "find",
+                  counted(request.ranks, "rank"),
+                  counted(request.microbatches, "microbatch"),
                   limits));
 }
 

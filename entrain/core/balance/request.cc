@@ -9,6 +9,7 @@
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
 
 namespace entrain {
 namespace {
@@ -146,9 +147,9 @@ void find_violations(const BalanceRequest& request,
 
 void check_request(const BalanceRequest& request) {
   if (request.ranks < 1 || request.microbatches < 1) {
-    throw InvalidInput(fmt::format("{} ranks × {} microbatches; at least 1 of each is needed",
-                                   request.ranks,
-                                   request.microbatches));
+    throw InvalidInput(fmt::format("{} × {}; at least 1 of each is needed",
+                                   counted(request.ranks, "rank"),
+                                   counted(request.microbatches, "microbatch")));
   }
   if (request.num_modules < 1 || request.num_modules > kMaxBalanceModules) {
     throw InvalidInput(
@@ -165,12 +166,10 @@ void check_request(const BalanceRequest& request) {
   const std::int64_t cells = std::int64_t{request.ranks} * request.microbatches;
   const auto count = static_cast<std::int64_t>(request.samples.size());
   if (count < cells) {
-    throw InvalidInput(
-        fmt::format("{} samples for {} ranks × {} microbatches; every one of them "
-                    "needs a sample",
-                    count,
-                    request.ranks,
-                    request.microbatches));
+    throw InvalidInput(fmt::format("{} for {} × {}; every one of them needs a sample",
+                                   counted(count, "sample"),
+                                   counted(request.ranks, "rank"),
+                                   counted(request.microbatches, "microbatch")));
   }
   for (std::size_t sample = 0; sample < request.samples.size(); ++sample) {
     check_range(request.samples[sample].tokens, kMostTokens, "tokens", sample);

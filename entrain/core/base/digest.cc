@@ -23,6 +23,10 @@ std::string digest_of(std::string_view bytes) {
   return text_of(XXH3_128bits(bytes.data(), bytes.size()));
 }
 
+std::string short_digest(std::string_view digest) {
+  return std::string(digest.substr(0, 8));
+}
+
 std::string digest_of_file(const std::filesystem::path& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);

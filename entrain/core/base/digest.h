@@ -11,7 +11,10 @@ namespace entrain {
 
 std::string digest_of(std::string_view bytes);
 
-// The same for a file's bytes on disk, in constant memory.
+// The first eight digits of one, for messages.
+std::string short_digest(std::string_view digest);
+
+// digest_of() for a file's bytes on disk, in constant memory.
 //
 // Throws  SystemFailure with the path when it cannot be read.
 std::string digest_of_file(const std::filesystem::path& path);

@@ -23,6 +23,10 @@ TEST(Digest, IsGoldenForText) {
   EXPECT_EQ(hash_of("vision.blocks.0.attn.qkv.weight"), 0xed44504c033d57baU);
 }
 
+TEST(Digest, IsShortInMessages) {
+  EXPECT_EQ(short_digest(digest_of("entrain")), "c9044544");
+}
+
 TEST(Digest, SeesEveryByte) {
   EXPECT_NE(digest_of("a"), digest_of("b"));
   EXPECT_NE(digest_of(std::string("a\0b", 3)), digest_of(std::string("a\0c", 3)));

@@ -102,6 +102,11 @@ std::string format_count(std::int64_t count) {
   return digits;
 }
 
+std::string counted(std::int64_t count, std::string_view one) {
+  const bool hisses = one.ends_with("tch") || one.ends_with('s') || one.ends_with('x');
+  return concat(format_count(count), " ", one, count == 1 ? "" : hisses ? "es" : "s");
+}
+
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
   if (text.empty()) {

@@ -42,6 +42,8 @@ std::string format_duration(std::chrono::nanoseconds duration);
 std::string format_bytes(std::int64_t bytes);
 // "12,345"
 std::string format_count(std::int64_t count);
+// "1 lane", "12,345 lanes", "2 batches"; `one` is a regular English noun, or words that end in one.
+std::string counted(std::int64_t count, std::string_view one);
 
 // Exact split at every separator: split("a;b", ';') == {"a", "b"}; split("", ';') == {}.
 std::vector<std::string_view> split(std::string_view text, char separator);

@@ -78,6 +78,15 @@ TEST(FormatCount, GroupsThousands) {
   EXPECT_EQ(format_count(-1000), "-1,000");
 }
 
+TEST(Counted, PutsOneInTheSingular) {
+  EXPECT_EQ(counted(1, "lane"), "1 lane");
+  EXPECT_EQ(counted(0, "lane"), "0 lanes");
+  EXPECT_EQ(counted(12'345, "left-out sample"), "12,345 left-out samples");
+  EXPECT_EQ(counted(2, "batch"), "2 batches");
+  EXPECT_EQ(counted(2, "process"), "2 processes");
+  EXPECT_EQ(counted(2, "epoch"), "2 epochs");
+}
+
 TEST(Split, CutsAtEverySeparator) {
   using Parts = std::vector<std::string_view>;
   EXPECT_EQ(split("a;b", ';'), (Parts{"a", "b"}));

@@ -12,13 +12,13 @@ std::vector<std::string> slot_warnings(const Plan& plan, int global_batch) {
     return {};
   }
   return {fmt::format(
-      "num_slots = {} for a global batch of {} over {} replicas, at most {} samples per replica: "
-      "at least {} slots have no LLM work",
+      "num_slots = {} for a global batch of {} over {}, at most {} per replica: at least {} "
+      "without LLM work",
       format_count(plan.num_slots),
       format_count(global_batch),
-      format_count(plan.replicas),
-      format_count(most),
-      format_count(plan.num_slots - most))};
+      counted(plan.replicas, "replica"),
+      counted(most, "sample"),
+      counted(plan.num_slots - most, "slot"))};
 }
 
 std::vector<std::string> profile_warnings(const Profile& profile, const std::string& name) {

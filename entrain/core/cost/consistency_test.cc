@@ -15,7 +15,7 @@ TEST(SlotWarnings, CountSlotsWithoutASample) {
   ASSERT_EQ(warnings.size(), 1U);
   EXPECT_EQ(warnings[0],
             "num_slots = 4 for a global batch of 5 over 2 replicas, at most 3 samples per replica: "
-            "at least 1 slots have no LLM work");
+            "at least 1 slot without LLM work");
   plan.limits.chunks = true;
   EXPECT_TRUE(slot_warnings(plan, 5).empty()) << "chunks of a sample take a slot each";
 }

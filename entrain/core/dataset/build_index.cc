@@ -6,6 +6,7 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
+#include "entrain/core/base/text.h"
 #include "entrain/core/dataset/energon.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/dataset/index_builder.h"
@@ -134,9 +135,9 @@ IndexResult build(const std::vector<DataFile>& files,
   const std::string reused =
       samples.num_kept() == 0
           ? ""
-          : fmt::format("{} of {} files were measured by an earlier run of this command",
+          : fmt::format("{} of {} were measured by an earlier run of this command",
                         samples.num_kept(),
-                        files.size());
+                        counted(std::ssize(files), "file"));
   ReadProgress progress(reused.empty() ? "indexing" : fmt::format("indexing ({})", reused), paths);
   for (std::size_t i = 0; i < files.size(); ++i) {
     progress.begin_file(paths[i]);

@@ -401,6 +401,7 @@ TEST_F(BuildIndex, NamesShardMemberAndOffsetOfDamage) {
       shard("t-0.tar", TarWriter().add("a.json", question("q", "r")).add("a.png", "\x89PNG"));
   const std::string message = refused({image});
   EXPECT_NE(message.find("t-0.tar, offset 1024, member 'a.png'"), std::string::npos) << message;
+  EXPECT_EQ(message.find("sample 't/a': "), 0U) << message;
   const auto text = shard("u-0.tar", TarWriter().add("a.json", "{\"question\": 1}"));
   EXPECT_NE(refused({text}).find("u-0.tar, offset 0, member 'a.json'"), std::string::npos);
   const std::string whole = TarWriter().add("a.json", question("q", "r")).archive();

@@ -12,6 +12,7 @@
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/base/text.h"
 
 namespace entrain {
 namespace {
@@ -90,10 +91,10 @@ GlobalBatchSampler::GlobalBatchSampler(
     throw InvalidInput(fmt::format("global batch {} is below 1", global_batch));
   }
   if (num_samples < global_batch) {
-    throw InvalidInput(fmt::format(
-        "{} samples are fewer than one global batch of {}; take more data or a smaller batch",
-        num_samples,
-        global_batch));
+    throw InvalidInput(
+        fmt::format("{}, fewer than one global batch of {}; take more data or a smaller batch",
+                    counted(num_samples, "sample"),
+                    global_batch));
   }
   check_hold(hold);
   ENTRAIN_INVARIANT(hold.steps == 1 || std::cmp_equal(hold.weights.size(), num_samples),

@@ -185,9 +185,9 @@ IndexResult IndexBuilder::finish(const std::vector<fs::path>& files) {
   }
   if (compressed_ > 0) {
     result_.summary.notes.push_back(
-        fmt::format("{} shards are compressed: their samples can be studied, not trained; unpack "
-                    "them and make the index again",
-                    compressed_));
+        fmt::format("{}, compressed: such samples can be studied, not trained; unpack "
+                    "and make the index again",
+                    counted(compressed_, "shard")));
   }
   if (!index.extra_columns.empty()) {
     for (std::vector<std::string>& values : index.extra_values) {
@@ -272,8 +272,12 @@ void IndexBuilder::leave_out_damaged(const std::string& id,
                                      const char* kind,
                                      const std::string& reason) {
   if (options_.damaged == BadSampleRule::kRefuse) {
-    throw InvalidInput(
-        fmt::format("{} (--damaged leave-out goes on without such samples)", reason));
+    const std::string quoted = fmt::format("'{}'", id);
+    const bool named =
+        std::string_view(kind) != kDamagedSample || reason.find(quoted) != std::string::npos;
+    throw InvalidInput(fmt::format("{}{} (--damaged leave-out goes on without such samples)",
+                                   named ? "" : fmt::format("sample {}: ", quoted),
+                                   reason));
   }
   result_.summary.left_out.push_back({id, reason});
   ++result_.summary.reasons[fmt::format("left out: {}", kind)];

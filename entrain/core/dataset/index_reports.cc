@@ -108,12 +108,11 @@ void note_videos(const ModelSpec& model,
 }
 
 std::string to_string(const IndexSummary& summary) {
-  std::string out = fmt::format(
-      "{} samples, {} images, {} audio clips{}\n",
-      format_count(summary.rows),
-      format_count(summary.images.total),
-      format_count(summary.audio_milliseconds.count),
-      summary.videos == 0 ? "" : fmt::format(", {} videos", format_count(summary.videos)));
+  std::string out = fmt::format("{}, {}, {}{}\n",
+                                counted(summary.rows, "sample"),
+                                counted(summary.images.total, "image"),
+                                counted(summary.audio_milliseconds.count, "audio clip"),
+                                summary.videos == 0 ? "" : ", " + counted(summary.videos, "video"));
   const auto line = [&](std::string_view name, const Percentiles& values) {
     if (values.count > 0) {
       out += fmt::format("  {:<24} p50 {:>9}   p90 {:>9}   p99 {:>9}   max {:>9}\n",
@@ -147,10 +146,10 @@ std::string to_string(const IndexSummary& summary) {
   }
   if (summary.scattered > 0) {
     out += fmt::format(
-        "  members of other samples lie between those of {} samples: they are read more slowly "
+        "  members of other samples lie between those of {}: they are read more slowly "
         "(tar "
         "--sort=name makes them neighbours)\n",
-        format_count(summary.scattered));
+        counted(summary.scattered, "sample"));
   }
   for (const auto& [extension, count] : summary.ignored_members) {
     out += fmt::format("  members ignored, {}: {}\n", extension, format_count(count));

@@ -236,7 +236,7 @@ std::vector<MediaBytes> bytes_of_refs(std::vector<MediaRef>& refs,
     const fs::path path = path_in(media, ref.path, name);
     const auto file = std::make_shared<MediaFile>(path, ref.path, name);
     result.push_back(
-        {fmt::format("{} ('{}')", name, ref.path),
+        {fmt::format("{} ('{}')", name, path.string()),
          file->size(),
          [file](std::int64_t offset, std::int64_t count) { return file->at(offset, count); },
          path});

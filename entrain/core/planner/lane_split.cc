@@ -45,10 +45,9 @@ void check_request(const LaneSplitRequest& request) {
   }
   for (const std::vector<SampleWork>& batch : request.batches) {
     if (batch.size() < at(request.replicas)) {
-      throw InvalidInput(
-          fmt::format("lane split: a global batch of {} samples for {} replicas; each needs one",
-                      batch.size(),
-                      request.replicas));
+      throw InvalidInput(fmt::format("lane split: a global batch of {} for {}; each needs one",
+                                     counted(std::ssize(batch), "sample"),
+                                     counted(request.replicas, "replica")));
     }
   }
   check_name("lane split", "policy", request.policy, policy_names());
@@ -158,13 +157,12 @@ std::vector<PlanShape> list_virtual(const LaneSplitRequest& request) {
   if (result.empty() || request.virtual_stages > allowed) {
     throw InvalidInput(
         result.empty()
-            ? fmt::format("virtual stages need a lane of every module's own: {} lanes are given "
-                          "for {} modules",
-                          request.lanes,
-                          request.model->num_modules())
-            : fmt::format("{} virtual stages wanted; on {} lanes the layers allow {} at most",
+            ? fmt::format("virtual stages need a lane of every module's own: {} given for {}",
+                          counted(request.lanes, "lane"),
+                          counted(request.model->num_modules(), "module"))
+            : fmt::format("{} virtual stages wanted; on {} the layers allow {} at most",
                           request.virtual_stages,
-                          request.lanes,
+                          counted(request.lanes, "lane"),
                           allowed));
   }
   return result;
@@ -200,10 +198,10 @@ class Scorer {
     for (std::size_t module = 0; module < layer_ns_.size(); ++module) {
       const int stages = split.shape.modules[module].all_stages();
       if (std::ssize(layer_ns_[module]) < stages) {
-        split.reason = fmt::format("{} has {} layers for {} stages",
+        split.reason = fmt::format("{} has {} for {}",
                                    module_name(*request_.model, static_cast<int>(module)),
-                                   layer_ns_[module].size(),
-                                   stages);
+                                   counted(std::ssize(layer_ns_[module]), "layer"),
+                                   counted(stages, "stage"));
         return;
       }
     }
@@ -298,8 +296,8 @@ class SplitSearch {
     }
     if (splits_.empty()) {
       throw InvalidInput(
-          fmt::format("on {} lanes no module has lanes of its own and layers for 2 stages on each",
-                      request_.lanes));
+          fmt::format("on {} no module has lanes of its own and layers for 2 stages on each",
+                      counted(request_.lanes, "lane")));
     }
     return std::move(splits_);
   }
@@ -393,9 +391,9 @@ LaneSplitResult plan_lane_split(const LaneSplitRequest& request) {
         return a.reason.empty() && a.mean_ns < b.mean_ns;
       });
   if (!result.fits()) {
-    result.reason = fmt::format("none of {} splits of {} lanes fits; the first: {}: {}",
-                                result.splits.size(),
-                                request.lanes,
+    result.reason = fmt::format("none of {} of {} fits; the first: {}: {}",
+                                counted(std::ssize(result.splits), "split"),
+                                counted(request.lanes, "lane"),
                                 describe_split(result.splits.front().shape, *request.model),
                                 result.splits.front().reason);
   } else if (result.splits.size() > 1 && result.splits[1].reason.empty() &&

@@ -314,7 +314,7 @@ TEST(PlanLaneSplit, SaysHowManyVirtualStagesLayersAllow) {
   };
   expect_reason(4, 4, "interleaved", "on 4 lanes the layers allow 3 at most");
   expect_reason(3, 4, "1f1b", "on 3 lanes the layers allow 3 at most");
-  expect_reason(1, 2, "1f1b", "1 lanes are given for 2 modules");
+  expect_reason(1, 2, "1f1b", "1 lane given for 2 modules");
   expect_reason(4, 1, "interleaved", "needs lanes that host several stages");
   expect_reason(4, 2, "dip", "virtual stages need lanes of a module's own");
   expect_reason(1, kAutoVirtualStages, "interleaved", "no module has lanes of its own");

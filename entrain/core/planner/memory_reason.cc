@@ -128,10 +128,10 @@ std::string memory_reason(const PlanScorer& scorer,
     if (!no_fit.empty()) {
       return tried_reason(request, no_fit);
     }
-    return fmt::format("cluster '{}' has {} devices, too few for any layout of {} modules",
+    return fmt::format("cluster '{}' has {}, too few for any layout of {}",
                        cluster.name,
-                       scorer.space().num_devices(),
-                       request.model->num_modules());
+                       counted(scorer.space().num_devices(), "device"),
+                       counted(request.model->num_modules(), "module"));
   }
   const MemoryShortage& memory = nearest->memory;
   const std::string module = module_name(*request.model, memory.module);

@@ -59,9 +59,9 @@ void check_request(const StableBatchRequest& request) {
                       "every module has the work of every sample");
   }
   if (request.devices < std::ssize(request.work_ns)) {
-    throw InvalidInput(fmt::format("stable batch: {} devices for {} modules; each needs one",
-                                   request.devices,
-                                   request.work_ns.size()));
+    throw InvalidInput(fmt::format("stable batch: {} for {}; each needs one",
+                                   counted(request.devices, "device"),
+                                   counted(std::ssize(request.work_ns), "module")));
   }
   if (request.limit < 0) {
     throw InvalidInput(fmt::format(

@@ -215,7 +215,7 @@ TEST(StableBatch, RefusesWhatCannotBe) {
     change(request);
     return error_of<InvalidInput>([&] { find_stable_batch(request); });
   };
-  EXPECT_NE(message_of([](auto& r) { r.devices = 1; }).find("1 devices for 2 modules"),
+  EXPECT_NE(message_of([](auto& r) { r.devices = 1; }).find("1 device for 2 modules"),
             std::string::npos);
   message_of([](auto& r) { r.work_ns = {{}, {}}; });
   message_of([](auto& r) { r.limit = -1; });

@@ -18,10 +18,6 @@
 namespace entrain {
 namespace {
 
-std::string counted(std::int64_t count, const std::string& one) {
-  return concat(format_count(count), " ", one, count == 1 ? "" : "s");
-}
-
 Json json_of(const Distribution& of, const std::vector<SampleSizes>& samples) {
   std::vector<double> sorted = of.values;
   std::sort(sorted.begin(), sorted.end());

@@ -89,9 +89,9 @@ std::string recomputation(const PlanCandidate& best) {
   for (const ModulePlan& module : plan.modules) {
     if (recomputes(module)) {
       parts.push_back(
-          fmt::format("{} of {} layers of {}",
+          fmt::format("{} of {} of {}",
                       std::accumulate(module.recompute.begin(), module.recompute.end(), 0),
-                      module.stages.back().end,
+                      counted(module.stages.back().end, "layer"),
                       module.name));
     }
   }
@@ -163,15 +163,15 @@ std::string further(const PlanSearchResult& result, const FurtherBatches& batche
 std::string certificate(const PlanSearchResult& result, const PlanSearchRequest& request) {
   const PlanCertificate& of = result.best().plan.certificate;
   std::string text = fmt::format(
-      "certificate, over {} batches of {} samples\n"
-      "  simulated    {:>10}  policy {}, schedule {}, {} evaluations a step\n"
+      "certificate, over {} of {}\n"
+      "  simulated    {:>10}  policy {}, schedule {}, {} a step\n"
       "  lower bound  {:>10}  under every plan of this cluster and every assignment of the batches "
       "above\n"
       "  ratio        {:>10.3f}\n"
       "  regret       {:>9.2f}%  that a new plan for every batch would gain, over the "
       "simulated\n",
-      request.batches.size(),
-      request.batches.front().size(),
+      counted(std::ssize(request.batches), "batch"),
+      counted(std::ssize(request.batches.front()), "sample"),
       time_of(result.best().mean_ns),
       request.policy,
       result.best().plan.schedule,
@@ -302,13 +302,13 @@ std::string cuts(const PlanSearchResult& result, const ModelSpec& model, Recompu
   }
   text += fmt::format(
       "  {:>9}  configurations left by these: {} simulated, {} stopped on the way, "
-      "{} set aside, {} did not fit; {} steps in all\n",
+      "{} set aside, {} did not fit; {} in all\n",
       format_count(result.configurations),
       result.plans.size(),
       result.stopped.size(),
       result.set_aside.size(),
       result.no_fit.size(),
-      result.simulated_steps);
+      counted(result.simulated_steps, "step"));
   return text;
 }
 
@@ -317,8 +317,7 @@ std::string cuts(const PlanSearchResult& result, const ModelSpec& model, Recompu
 std::string describe(const PlanCandidate& candidate, const ModelSpec& model) {
   const int layers = recomputed_layers(candidate.plan);
   return describe(candidate.config, model) +
-         (layers == 0 ? ""
-                      : fmt::format(", {} layer{} recomputed", layers, layers == 1 ? "" : "s")) +
+         (layers == 0 ? "" : fmt::format(", {} recomputed", counted(layers, "layer"))) +
          (candidate.plan.shard_optimizer && candidate.plan.replicas > 1 ? ", sharded optimizer"
                                                                         : "");
 }
@@ -334,12 +333,12 @@ std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& r
   const int all = cluster.num_nodes * cluster.devices_per_node;
   std::string text = fmt::format(
       "{} a step on '{}': {}\n"
-      "{} of {} devices used{}\n",
+      "{} of {} used{}\n",
       time_of(best.mean_ns),
       cluster.name,
       describe(best, model),
       used,
-      all,
+      counted(all, "device"),
       shares(best));
   text += virtual_stages(result);
   text += fmt::format("\none replica, first lane to last\n{}\n",
@@ -355,10 +354,9 @@ std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& r
 }
 
 std::string lanes_page(const Plan& plan) {
-  std::string text = fmt::format("{} replica{}, {} slots each, schedule {}\n",
-                                 plan.replicas,
-                                 plan.replicas == 1 ? "" : "s",
-                                 plan.num_slots,
+  std::string text = fmt::format("{}, {} each, schedule {}\n",
+                                 counted(plan.replicas, "replica"),
+                                 counted(plan.num_slots, "slot"),
                                  plan.schedule);
   for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
     text += fmt::format("  {:>4}  {}  {}\n",

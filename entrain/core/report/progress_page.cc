@@ -263,7 +263,7 @@ void add_lanes(const RunProgress& progress, const PageStyle& style, Page& page) 
                                     std::pair("idlest", &lanes.back())}) {
     page.line(fmt::format(" {}", label), lane_line(*lane, kNameColumns));
   }
-  page.line("", fmt::format("{} lanes in all", format_count(std::ssize(lanes))));
+  page.line("", counted(std::ssize(lanes), "lane") + " in all");
 }
 
 template <class T>

@@ -225,15 +225,6 @@ Json view_of_plan(const Json& plan) {
 }
 
 Json report_of_views(Json views, const std::string& title) {
-  const auto is_index = [](const Json& view) { return view.at("distributions").is_array(); };
-  const auto index = std::find_if(views.begin(), views.end(), is_index);
-  const auto other = std::find_if_not(views.begin(), views.end(), is_index);
-  if (index != views.end() && other != views.end()) {
-    throw InvalidInput(fmt::format(
-        "'{}' is an index and '{}' is not: an index is compared with indices; make two pages",
-        index->at("name").get<std::string>(),
-        other->at("name").get<std::string>()));
-  }
   std::map<std::string, int> seen;
   for (Json& view : views) {
     const auto name = view.at("name").get<std::string>();

@@ -37,9 +37,8 @@ Json view_of_step(Json step, const std::string& name);
 // `plan`: by to_json(Plan). Lanes with stages and devices, and the certificate in sentences.
 Json view_of_plan(const Json& plan);
 
-// The document of report_page(). Views of the same name are numbered.
-//
-// Throws  InvalidInput if some views are of indices and some are not: nothing in them compares.
+// The document of report_page(). Views of the same name are numbered. Views of indices are compared
+// with one another, and so are the others.
 Json report_of_views(Json views, const std::string& title);
 
 }  // namespace entrain

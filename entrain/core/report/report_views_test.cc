@@ -80,9 +80,9 @@ TEST_F(RunView, HoldsTheRowsAndSaysWhatIsMissing) {
   ASSERT_EQ(view["warnings"].size(), 4U) << view["warnings"];
   EXPECT_NE(view["warnings"][0].get<std::string>().find("3 of 4"), std::string::npos);
   EXPECT_NE(view["warnings"][1].get<std::string>().find("cut off"), std::string::npos);
-  EXPECT_NE(view["warnings"][2].get<std::string>().find(
-                "1 steps were skipped, the first of them step 1 (bad-sample): x is cut"),
-            std::string::npos)
+  EXPECT_NE(
+      view["warnings"][2].get<std::string>().find("1 step skipped, step 1 (bad-sample): x is cut"),
+      std::string::npos)
       << view["warnings"][2];
   EXPECT_NE(view["warnings"][3].get<std::string>().find("no timeline"), std::string::npos);
   EXPECT_EQ(view["plan"]["lanes"][2]["stages"],
@@ -208,10 +208,16 @@ TEST_F(RunView, SaysWhatAFileHoldsThatIsNoInput) {
   folder_.write("cases.csv", "policy,schedule,step,step_s\n");
   EXPECT_NE(error_of<InvalidInput>([&] { views_of(run() / "cases.csv"); }).find("cases of"),
             std::string::npos);
-  Json views = views_of(folder_.write("train.csv", std::string(kIndexHead) + "s,0,,1,1,1,1\n"));
-  views.push_back(view_of_nothing("a run"));
-  EXPECT_NE(error_of<InvalidInput>([&] { report_of_views(views, "both"); }).find("two pages"),
-            std::string::npos);
+}
+
+TEST_F(RunView, SharesThePageWithTheDataOfTheRun) {
+  folder_.write("metrics.jsonl", row(0, 6, 0.5));
+  Json views = views_of(run());
+  views.push_back(
+      views_of(folder_.write("train.csv", std::string(kIndexHead) + "s,0,,1,1,1,1\n")).at(0));
+  const Json report = report_of_views(views, "both");
+  EXPECT_TRUE(report["views"][0]["distributions"].is_null());
+  EXPECT_EQ(report["views"][1]["distributions"][0]["count"], 1);
 }
 
 // Whatever a document holds is data: it neither ends the script that holds it nor is a place.

@@ -130,7 +130,7 @@ std::string sentence_of(const RunRows& rows, std::int64_t steps) {
     }
   }
   const std::int64_t done = rows.steps.empty() ? 0 : rows.steps.back().step + 1;
-  std::string text = fmt::format("{} of {} steps", format_count(done), format_count(steps));
+  std::string text = fmt::format("{} of {}", format_count(done), counted(steps, "step"));
   if (!losses.empty()) {
     text += fmt::format("; loss {:.4g} to {:.4g}", losses.front(), losses.back());
   }
@@ -146,9 +146,9 @@ std::vector<std::string> warnings_of(const RunRows& rows, std::int64_t steps) {
   std::vector<std::string> warnings;
   const std::int64_t done = rows.steps.empty() ? 0 : rows.steps.back().step + 1;
   if (done < steps) {
-    warnings.push_back(fmt::format("The run is not at its end: {} of {} steps are recorded.",
+    warnings.push_back(fmt::format("The run is not at its end: {} of {} recorded.",
                                    format_count(done),
-                                   format_count(steps)));
+                                   counted(steps, "step")));
   }
   if (rows.cut_lines > 0) {
     warnings.emplace_back("The last line of metrics.jsonl is cut off; it is left out.");
@@ -156,8 +156,10 @@ std::vector<std::string> warnings_of(const RunRows& rows, std::int64_t steps) {
   const auto is_skipped = [](const RunRow& row) { return row.skipped.has_value(); };
   const auto first = std::find_if(rows.steps.begin(), rows.steps.end(), is_skipped);
   if (first != rows.steps.end()) {
-    warnings.push_back(fmt::format("{} steps were skipped, the first of them step {} ({}): {}",
-                                   std::count_if(first, rows.steps.end(), is_skipped),
+    const auto skipped = std::count_if(first, rows.steps.end(), is_skipped);
+    warnings.push_back(fmt::format("{} skipped{} step {} ({}): {}",
+                                   counted(skipped, "step"),
+                                   skipped == 1 ? "," : ", the first of them",
                                    first->step,
                                    *first->skipped,
                                    first->detail));

@@ -83,12 +83,12 @@ std::vector<std::string> check_media(const ModelSpec& model,
     const std::string way_out = fmt::format("{}{}{}", option.before, medium, option.after);
     if (std::find(ignored.begin(), ignored.end(), medium) == ignored.end()) {
       throw InvalidInput(fmt::format(
-          "{}: {} of {} samples {} {} ('{}'{}), and the model has no encoder for them: they "
+          "{}: {} of {} {} {} ('{}'{}), and the model has no encoder for them: they "
           "would count as text only; use a model with {} encoder, other samples, or ignore "
           "them with {}",
           where,
           holders,
-          samples.size(),
+          counted(std::ssize(samples), "sample"),
           holders == 1 ? "has" : "have",
           what_of(medium, 2),
           join(std::span<const std::string>(first), "', '"),
@@ -96,12 +96,12 @@ std::vector<std::string> check_media(const ModelSpec& model,
           medium == "audio" ? "an audio" : "a vision",
           way_out));
     }
-    notes.push_back(fmt::format("{}: {} {} of {} of {} samples {} ignored ({})",
+    notes.push_back(fmt::format("{}: {} {} of {} of {} {} ignored ({})",
                                 where,
                                 media,
                                 what_of(medium, media),
                                 holders,
-                                samples.size(),
+                                counted(std::ssize(samples), "sample"),
                                 media == 1 ? "is" : "are",
                                 way_out));
   }

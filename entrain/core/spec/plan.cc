@@ -139,7 +139,8 @@ void validate_module(const ModulePlan& plan, int layers, const std::string& wher
                "begins at layer {}, which an earlier stage covers; {} is needed", begin, next));
     }
     if (end > layers) {
-      fail(stage, fmt::format("ends at layer {}; the module has {} layers", end, layers));
+      fail(stage,
+           fmt::format("ends at layer {}; the module has {}", end, counted(layers, "layer")));
     }
     next = end;
   }
@@ -435,9 +436,9 @@ void validate(const Plan& plan, const ModelSpec& model, const std::string& where
   }
   if (!plan.limits.lane_bytes.empty() && std::ssize(plan.limits.lane_bytes) != plan.num_lanes()) {
     fail(key_path(where, "limits.lane_bytes"),
-         fmt::format("{} limits given; the plan has {} lanes",
-                     plan.limits.lane_bytes.size(),
-                     plan.num_lanes()));
+         fmt::format("{} given; the plan has {}",
+                     counted(std::ssize(plan.limits.lane_bytes), "limit"),
+                     counted(plan.num_lanes(), "lane")));
   }
 }
 

@@ -458,12 +458,10 @@ CellOf balance_step(const BalanceRequest& request, int step) {
 void check_layout(const Study& study, const AuditRequest& request) {
   const std::int64_t cells = std::int64_t{request.ranks} * request.microbatches;
   if (cells < 1 || study.inputs.global_batch % cells != 0) {
-    throw InvalidInput(
-        fmt::format("a global batch of {} samples is no multiple of {} ranks × {} "
-                    "microbatches",
-                    study.inputs.global_batch,
-                    request.ranks,
-                    request.microbatches));
+    throw InvalidInput(fmt::format("a global batch of {} is no multiple of {} × {}",
+                                   counted(study.inputs.global_batch, "sample"),
+                                   counted(request.ranks, "rank"),
+                                   counted(request.microbatches, "microbatch")));
   }
 }
 

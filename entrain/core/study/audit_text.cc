@@ -38,10 +38,10 @@ void add_largest_sample(const AuditReport& report, std::vector<std::string>& out
     return;
   }
   std::string text = fmt::format(
-      "In {} of {} steps one sample alone takes longer than a rank's share: no assignment goes "
+      "In {} of {} one sample alone takes longer than a rank's share: no assignment goes "
       "below {:.2f} × perfect.",
       bound,
-      report.bound_ns.size(),
+      counted(std::ssize(report.bound_ns), "step"),
       report.bound_over_perfect());
   if (!report.caps.empty()) {
     const AuditCap& cap = report.caps.size() > 1 ? report.caps[1] : report.caps[0];
@@ -170,22 +170,22 @@ std::vector<std::string> audit_findings(const AuditReport& report) {
   }
   out.push_back(sure + ".");
   if (report.pipeline.over_perfect > 0) {
-    out.push_back(fmt::format(
-        "Entrain's pipeline on as many devices ({} × {} lanes, {} steps simulated) takes "
-        "{} than random order.",
-        report.pipeline.replicas,
-        report.pipeline.lanes,
-        report.pipeline.steps,
-        saving(report.pipeline.over_perfect, random)));
+    out.push_back(
+        fmt::format("Entrain's pipeline on as many devices ({} × {}, {} simulated) takes "
+                    "{} than random order.",
+                    report.pipeline.replicas,
+                    counted(report.pipeline.lanes, "lane"),
+                    counted(report.pipeline.steps, "step"),
+                    saving(report.pipeline.over_perfect, random)));
   }
   add_largest_sample(report, out);
   add_memory(report, out);
   if (report.random().steps_without_media > 0) {
     out.push_back(
-        fmt::format("In {} of {} steps of random order a microbatch has no image, video or "
+        fmt::format("In {} of {} of random order a microbatch has no image, video or "
                     "audio (FSDP and ZeRO-3 may hang there); with the sampler in {}.",
                     report.random().steps_without_media,
-                    report.perfect_ns.size(),
+                    counted(std::ssize(report.perfect_ns), "step"),
                     report.sampler().steps_without_media));
   }
   return out;
@@ -208,13 +208,13 @@ std::vector<std::vector<std::string>> audit_policy_cells(const AuditReport& repo
 
 std::string audit_settings(const AuditReport& report) {
   const AuditRequest& request = report.request;
-  std::string text = fmt::format("{}, {} ranks × {} microbatches{}: {} steps of {} samples, of {}",
+  std::string text = fmt::format("{}, {} × {}{}: {} of {}, of {}",
                                  request.layout == Layout::kFsdp ? "FSDP" : "DDP",
-                                 request.ranks,
-                                 request.microbatches,
+                                 counted(request.ranks, "rank"),
+                                 counted(request.microbatches, "microbatch"),
                                  request.padded ? ", padded" : "",
-                                 report.perfect_ns.size(),
-                                 format_count(report.global_batch),
+                                 counted(std::ssize(report.perfect_ns), "step"),
+                                 counted(report.global_batch, "sample"),
                                  format_count(report.num_samples));
   if (request.max_tokens > 0) {
     text += fmt::format("; at most {} tokens a microbatch", format_count(request.max_tokens));

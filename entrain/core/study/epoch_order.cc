@@ -11,6 +11,7 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json_text.h"
 #include "entrain/core/base/progress.h"
+#include "entrain/core/base/text.h"
 #include "entrain/core/dataset/global_batch.h"
 
 namespace entrain {
@@ -62,9 +63,9 @@ void refuse_oversized(const Study& study,
     names += fmt::format("{}{}", i == 0 ? "" : ", ", study.ids[at(oversized[i])]);
   }
   if (!oversized.empty()) {
-    throw NothingFits(fmt::format("{} of {} samples exceed the limits of a microbatch alone: {}{}",
+    throw NothingFits(fmt::format("{} of {} exceed the limits of a microbatch alone: {}{}",
                                   oversized.size(),
-                                  samples.size(),
+                                  counted(std::ssize(samples), "sample"),
                                   names,
                                   oversized.size() > 5 ? ", …" : ""));
   }
@@ -90,8 +91,9 @@ EpochOrder balanced_epoch(const Study& study, const AuditRequest& request, int e
   const int batch = study.inputs.global_batch;
   const auto steps = static_cast<int>(study.ids.size()) / batch;
   if (steps == 0) {
-    throw InvalidInput(
-        fmt::format("{} samples fill no step of {}; give a smaller one", study.ids.size(), batch));
+    throw InvalidInput(fmt::format("no step of {} from {}; give a smaller one",
+                                   batch,
+                                   counted(std::ssize(study.ids), "sample")));
   }
   const std::vector<BalanceRequest::Sample> samples = balance_samples(study);
   const std::vector<int> rows =

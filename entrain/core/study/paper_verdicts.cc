@@ -30,8 +30,8 @@ std::string range(std::vector<double> values, int digits = 2) {
 }
 
 // "1.00–1.01 (4 settings)"
-std::string counted(const std::vector<double>& values) {
-  return fmt::format("{} ({} settings)", range(values), values.size());
+std::string range_of_settings(const std::vector<double>& values) {
+  return fmt::format("{} ({})", range(values), counted(std::ssize(values), "setting"));
 }
 
 std::size_t above(const std::vector<double>& values, double bar) {
@@ -194,8 +194,8 @@ PaperVerdict faster_than_disttrain(const std::vector<const Json*>& settings) {
                   median(times),
                   faster,
                   times.size(),
-                  counted(equal),
-                  counted(device))};
+                  range_of_settings(equal),
+                  range_of_settings(device))};
 }
 
 PaperVerdict less_variable(const std::vector<const Json*>& settings) {

@@ -177,9 +177,9 @@ void give_batches(Study& study) {
     }
     if (study.num_given() == 0) {
       throw InvalidInput(fmt::format(
-          "--no-repeat: {} samples are fewer than one global batch of {}; without --global-batch "
-          "they are one batch",
-          study.given.size(),
+          "--no-repeat: {}, fewer than one global batch of {}; without --global-batch they are one "
+          "batch",
+          counted(std::ssize(study.given), "sample"),
           inputs.global_batch));
     }
   }
@@ -283,7 +283,8 @@ std::string Study::note() const {
     text += fmt::format("; the mixture of {}", inputs.mixture);
   }
   if (inputs.hold > 1) {
-    text += fmt::format("; oversized samples held within windows of {} steps", inputs.hold);
+    text +=
+        fmt::format("; oversized samples held within windows of {}", counted(inputs.hold, "step"));
   }
   if (with_replacement) {
     text += "; fewer than four batches of samples: drawn with replacement";
@@ -332,10 +333,9 @@ std::string repetition_warning(const Study& study) {
   std::sort(rows.begin(), rows.end());
   const auto distinct = std::unique(rows.begin(), rows.end()) - rows.begin();
   return fmt::format(
-      "{} samples are fewer than four global batches of {}: batches are drawn with replacement, "
-      "and "
+      "{}, fewer than four global batches of {}: batches are drawn with replacement, and "
       "{} of the first batch's {} samples are repeats (id~2, …){}",
-      study.ids.size(),
+      counted(std::ssize(study.ids), "sample"),
       global_batch,
       global_batch - distinct,
       global_batch,

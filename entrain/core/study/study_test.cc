@@ -176,7 +176,7 @@ TEST(DrawBatch, GivesEverySampleOnceWhereNoneRepeats) {
   EXPECT_EQ(error_of<InvalidInput>([&] { draw_batch(study, 2); }),
             "step 2: --no-repeat gives 2 batches of 16, steps 0 to 1");
   inputs.global_batch = 41;
-  EXPECT_NE(error_of<InvalidInput>([&] { load_study(inputs); }).find("40 samples are fewer"),
+  EXPECT_NE(error_of<InvalidInput>([&] { load_study(inputs); }).find("40 samples, fewer"),
             std::string::npos);
 }
 

@@ -182,10 +182,10 @@ std::string to_string(const std::vector<CaseSummary>& summaries,
     if (summary.refused > 0) {
       const bool objects = summary.reason.starts_with(kObjection);  // whatever the policy
       const std::string line = objects ? fmt::format("{}: {}\n", summary.schedule, summary.reason)
-                                       : fmt::format("{}: no result on {} of {} steps: {}\n",
+                                       : fmt::format("{}: no result on {} of {}: {}\n",
                                                      name,
                                                      summary.refused,
-                                                     summary.steps,
+                                                     counted(summary.steps, "step"),
                                                      summary.reason);
       text += text.find(line) == std::string::npos ? line : "";
     }

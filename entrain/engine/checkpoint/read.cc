@@ -319,9 +319,8 @@ void load_tensors(const fs::path& checkpoint,
   }
 }
 
-std::size_t export_weights(const fs::path& checkpoint,
-                           const Manifest& manifest,
-                           const fs::path& file) {
+std::vector<NamedParameter> checkpoint_weights(const fs::path& checkpoint,
+                                               const Manifest& manifest) {
   std::unordered_map<std::string, at::Tensor> read;
   for (const LaneFiles& lane : manifest.lanes) {
     for (const CheckpointFile& part : lane.files) {
@@ -340,6 +339,13 @@ std::size_t export_weights(const fs::path& checkpoint,
       weights.push_back({expected.name, read.at(expected.name)});
     }
   }
+  return weights;
+}
+
+std::size_t export_weights(const fs::path& checkpoint,
+                           const Manifest& manifest,
+                           const fs::path& file) {
+  const std::vector<NamedParameter> weights = checkpoint_weights(checkpoint, manifest);
   write_weights(file, weights, {{"format", "pt"}, {"writer", "entrain"}});
   return weights.size();
 }

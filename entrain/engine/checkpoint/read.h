@@ -74,10 +74,14 @@ void load_tensors(const std::filesystem::path& checkpoint,
                   const Manifest& manifest,
                   const std::vector<NamedParameter>& tensors);
 
-// Writes all weights, without optimizer state, into one file, in the model's order, with the
-// metadata that readers of Hugging Face checkpoints expect.
+// All weights, without optimizer state, in the model's order.
 //
 // Requires  a checkpoint that has been verified.
+std::vector<NamedParameter> checkpoint_weights(const std::filesystem::path& checkpoint,
+                                               const Manifest& manifest);
+
+// Writes them into one file, with the metadata that readers of Hugging Face checkpoints expect.
+//
 // Returns   the number of tensors.
 std::size_t export_weights(const std::filesystem::path& checkpoint,
                            const Manifest& manifest,

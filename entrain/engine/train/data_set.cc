@@ -109,8 +109,11 @@ DataSet split_validation(double fraction, std::uint64_t seed, DataSet& train) {
   const auto share = std::llround(fraction * static_cast<double>(size));
   const auto wanted = static_cast<std::size_t>(std::max(1LL, share));
   if (wanted >= size) {
-    throw InvalidInput(concat(
-        "data.validation_fraction ", fraction, " of ", size, " samples leaves none to train on"));
+    throw InvalidInput(concat("data.validation_fraction ",
+                              fraction,
+                              " of ",
+                              counted(std::ssize(train.index.samples), "sample"),
+                              " leaves none to train on"));
   }
   std::vector<std::size_t> order(size);
   std::iota(order.begin(), order.end(), std::size_t{0});

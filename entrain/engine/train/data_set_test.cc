@@ -91,7 +91,7 @@ TEST_F(ValidationSplit, IsValidatedAndPartOfTheRunsIdentity) {
   EXPECT_EQ(prepare_run(run_.config).resume->manifest.step, 4);
   run_.config.data.validation_fraction = 0.3;
   const std::string message = error_of<InvalidInput>([&] { prepare_run(run_.config); });
-  EXPECT_NE(message.find("index digest"), std::string::npos) << message;
+  EXPECT_NE(message.find("validation_fraction 0.3, digest"), std::string::npos) << message;
 }
 
 }  // namespace

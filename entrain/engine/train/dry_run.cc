@@ -16,12 +16,12 @@ constexpr std::size_t kWidestCell = 30;  // of samples' ids
 std::string plan_line(const RunSetup& setup) {
   const Plan& plan = setup.plan;
   return concat("plan: ",
-                plan.replicas,
-                " replicas x ",
-                plan.num_lanes(),
-                " lanes, ",
-                plan.num_slots,
-                " slots, policy ",
+                counted(plan.replicas, "replica"),
+                " x ",
+                counted(plan.num_lanes(), "lane"),
+                ", ",
+                counted(plan.num_slots, "slot"),
+                ", policy ",
                 plan.policy,
                 ", schedule ",
                 plan.schedule,
@@ -164,10 +164,9 @@ std::string dry_run_page(const RunSetup& setup, const PreparedStep& first, const
           std::string(fit.fits() ? "" : "; the run would be refused here (exit code 4)") + "\n" +
           to_string(fit);
   page += concat("\nfirst step: ",
-                 first.batch.size(),
-                 " samples, ",
-                 deferred,
-                 deferred == 1 ? " piece" : " pieces",
+                 counted(std::ssize(first.batch), "sample"),
+                 ", ",
+                 counted(deferred, "piece"),
                  " deferred to a later slot\n",
                  slots_table(setup, first));
   if (setup.resume.has_value()) {
@@ -177,7 +176,7 @@ std::string dry_run_page(const RunSetup& setup, const PreparedStep& first, const
                    setup.resume->checkpoint.string(),
                    "\n");
   }
-  page += concat("\n", epoch_note(setup), "\n");
+  page += concat("\n", epoch_note(setup), "\n", costs_note(setup), "\n");
   page += concat("predicted step time ",
                  format_duration(first.predicted.makespan),
                  ", lower bound ",

@@ -12,8 +12,10 @@
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/text.h"
+#include "entrain/core/families/hf_tensors.h"
 #include "entrain/core/spec/parameters.h"
 
+#include "entrain/engine/checkpoint/hf_folder.h"
 #include "entrain/engine/comm/torch_errors.h"
 #include "entrain/engine/data/read_ahead.h"
 #include "entrain/engine/models/device.h"
@@ -40,6 +42,10 @@ struct WholeModel {
     std::vector<NamedParameter> parameters = llm.parameters();
     for (const EncoderStage& encoder : encoders) {
       parameters.insert(parameters.end(), encoder.parameters().begin(), encoder.parameters().end());
+    }
+    if (std::filesystem::is_directory(weights)) {
+      load_hf_weights(read_hf_tensors(weights, read_hf_model(weights)), parameters);
+      return;
     }
     for (const TensorInfo& tensor : read_weight_header(weights)) {
       if (is_adapter_name(tensor.name) &&
@@ -300,8 +306,8 @@ EvaluateResult judge(const ModelSpec& model,
   result.loss /= static_cast<double>(std::max<std::int64_t>(1, targets));
   if (!std::isfinite(result.loss)) {
     throw SystemFailure(concat("the loss of ",
-                               wanted,
-                               " samples is ",
+                               counted(wanted, "sample"),
+                               " is ",
                                result.loss,
                                ", though every weight in '",
                                weights.string(),

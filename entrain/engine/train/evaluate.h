@@ -32,6 +32,8 @@ struct EvaluateResult {
   [[nodiscard]] double accuracy() const;  // share of exact answers, in [0, 1]
 };
 
+// `weights`: a file of ours, or a Hugging Face folder.
+//
 // Throws  InvalidInput if the weights do not match the model (name and shape) or are not finite,
 //         or a sample is damaged; SystemFailure if the loss is not finite all the same, or memory
 //         runs out; what device_of() throws.

@@ -20,6 +20,8 @@
 namespace entrain::engine {
 namespace {
 
+constexpr const char* kStepsKey = "steps";
+
 // Of an otherwise empty FeedOptions.
 void set_feeds(FeedOptions& options, const DataConfig& data) {
   for (const std::string& text : data.feed) {
@@ -43,11 +45,22 @@ std::string feed_difference(const FeedRun& theirs, const FeedRun& ours) {
        {"plan", &theirs.plan, &ours.plan}}};
   for (const auto& [what, there, here] : facts) {
     if (*there != *here) {
-      return concat(what, " ", *here, ", here ", *there);
+      return std::string(what) == "version" ? concat(what, " ", *here, ", here ", *there)
+                                            : concat("another ",
+                                                     what,
+                                                     " (",
+                                                     short_digest(*here),
+                                                     ", here ",
+                                                     short_digest(*there),
+                                                     ")");
     }
   }
-  const Json there = Json::parse(theirs.data, nullptr, /*allow_exceptions=*/false);
-  const Json here = Json::parse(ours.data);
+  Json there = Json::parse(theirs.data, nullptr, /*allow_exceptions=*/false);
+  Json here = Json::parse(ours.data);
+  here.erase(kStepsKey);  // how many there are changes none of them
+  if (there.is_object()) {
+    there.erase(kStepsKey);
+  }
   for (const auto& [key, value] : here.items()) {
     if (!there.is_object() || !there.contains(key) || there[key] != value) {
       return concat(key,
@@ -57,7 +70,11 @@ std::string feed_difference(const FeedRun& theirs, const FeedRun& ours) {
                     there.is_object() ? there.value(key, Json()).dump() : "nothing");
     }
   }
-  return theirs.data == ours.data ? "" : "[data] of other keys";
+  return there == here ? "" : "[data] of other keys";
+}
+
+std::int64_t steps_of(const FeedRun& run) {
+  return Json::parse(run.data).at(kStepsKey).get<std::int64_t>();
 }
 
 std::string required_key(const FeedAddress& address, const char* where) {
@@ -81,7 +98,7 @@ FeedRun feed_run_of(const RunSetup& setup) {
     data.erase(key);
   }
   data["seed"] = setup.config.seed;
-  data["steps"] = setup.config.steps;
+  data[kStepsKey] = setup.config.steps;
   data["update_every"] = setup.config.optimizer.update_every;
   data["on_bad_sample"] = setup.config.faults.on_bad_sample;
   data["mixture"] = digest_of(data["mixture"].dump());

@@ -41,7 +41,11 @@ Json first_needs(const RunSetup& setup);
 
 // What a rank's run has otherwise than the feed's, for the rank to read: "seed 5, here 0", which is
 // first the feed's. Empty if they are the same.
+// They may differ in the number of steps: a feed decodes up to the rank's last one.
 std::string feed_difference(const FeedRun& theirs, const FeedRun& ours);
+
+// Requires  a run without feed_difference().
+std::int64_t steps_of(const FeedRun& run);
 
 // Says that a feed which other hosts reach needs a key, and how to make one. `where`: the option.
 std::string required_key(const FeedAddress& address, const char* where);

@@ -48,7 +48,7 @@ std::string objection(const FeedHello& hello, const FeedRun& own, const Plan& pl
   }
   if (const int width = RankPlaces(plan).width(hello.lane);
       hello.readers < 1 || hello.readers > width) {
-    return concat("lane ", hello.lane, " has ", width, " ranks, not ", hello.readers);
+    return concat("lane ", hello.lane, " has ", counted(width, "rank"), ", not ", hello.readers);
   }
   return {};
 }
@@ -214,8 +214,8 @@ struct FeedServer::State {
     if (now - reported > kReportEvery && pieces > reported_pieces) {
       const double seconds = std::chrono::duration<double>(now - reported).count();
       const std::int64_t bytes = shared.sent.bytes;
-      note(concat(connected.size(),
-                  " ranks, sent up to step ",
+      note(concat(counted(std::ssize(connected), "rank"),
+                  ", sent up to step ",
                   shared.sent.step.load(),
                   ": ",
                   std::llround(static_cast<double>(pieces - reported_pieces) / seconds),

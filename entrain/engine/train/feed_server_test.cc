@@ -238,15 +238,22 @@ TEST_F(FeedServerTest, RefusesOtherRunsPlacesAndNonsenseByName) {
   EXPECT_NE(refusal(message_of(ToFeed(nowhere))).find("lane 2"), std::string::npos);
   FeedHello two = hello(setup, 1);
   two.readers = 2;
-  EXPECT_NE(refusal(message_of(ToFeed(two))).find("lane 0 has 1 ranks, not 2"), std::string::npos);
+  EXPECT_NE(refusal(message_of(ToFeed(two))).find("lane 0 has 1 rank, not 2"), std::string::npos);
   EXPECT_NE(refusal("\x07nonsense").find("unknown kind"), std::string::npos);
-  // Settings that change nothing of what is decoded.
+  // Settings that change nothing of what is decoded; a longer run is served to its end.
   other = run_.config;
+  other.steps = setup.config.steps + 2;
   other.output = run_.path("elsewhere").string();
   other.data.decode_threads = 3;
   RawRank rank(server.address, nullptr);
-  rank.send(message_of(ToFeed(hello(prepare_run(other), 1))));
+  rank.send(message_of(
+      ToFeed(hello(prepare_run(other), std::int64_t{1} << 40U, {setup.config.steps, 0}))));
   EXPECT_TRUE(std::holds_alternative<FeedWelcome>(rank.next().value()));
+  std::int64_t last = 0;
+  while (const std::optional<FromFeed> message = rank.next(milliseconds(500))) {
+    last = std::get<FedPiece>(*message).position.step;
+  }
+  EXPECT_EQ(last, other.steps - 1);
 }
 
 TEST_F(FeedServerTest, SaysWhenItDoesNotKnowARank) {

@@ -7,6 +7,8 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/train/feed_run.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -18,7 +20,7 @@ constexpr std::size_t kQueuedKept = 4;     // the ranks of a lane are at most on
 std::optional<StepNeeds> PreparedSteps::find(const FeedHello& rank,
                                              std::int64_t step,
                                              const std::function<bool()>& /*waits*/) {
-  if (step >= setup_.config.steps) {
+  if (step >= steps_of(rank.run)) {
     return std::nullopt;
   }
   const std::shared_ptr<const PreparedStep> known = prepared(step);

@@ -101,7 +101,8 @@ std::string lanes_table(std::vector<LaneMemory> lanes) {
   }
   std::string text = table.to_text();
   if (shown < lanes.size()) {
-    text += concat("and ", lanes.size() - shown, " lanes that hold less\n");
+    text += concat(
+        "and ", counted(static_cast<std::int64_t>(lanes.size() - shown), "lane"), " with less\n");
   }
   return text;
 }

@@ -128,12 +128,12 @@ void check_drill(const RunConfig& config, const Plan& plan) {
                               ", step ",
                               drill[2],
                               "; the run has ",
-                              plan.replicas,
-                              " replicas, ",
-                              plan.num_lanes(),
-                              " lanes and ",
-                              config.steps,
-                              " steps, each counted from 0"));
+                              counted(plan.replicas, "replica"),
+                              ", ",
+                              counted(plan.num_lanes(), "lane"),
+                              " and ",
+                              counted(config.steps, "step"),
+                              ", each counted from 0"));
   }
 }
 
@@ -170,23 +170,24 @@ void set_length(const RunConfig& config, RunSetup& setup) {
       throw InvalidInput(concat("epochs = ",
                                 config.epochs,
                                 " of ",
-                                per_epoch,
-                                " steps each; at most ",
+                                counted(per_epoch, "step"),
+                                " each; at most ",
                                 kMostSteps,
                                 " steps are allowed"));
     }
     setup.config.steps = config.epochs * per_epoch;
-    check_whole_updates(setup.config,
-                        concat("epochs = ", config.epochs, " of ", per_epoch, " steps each"));
+    check_whole_updates(
+        setup.config,
+        concat("epochs = ", config.epochs, " of ", counted(per_epoch, "step"), " each"));
   }
   if (sampler.last_batch() < setup.plan.replicas) {
     throw InvalidInput(concat("data.last_batch = \"keep\": the last batch of an epoch has ",
                               sampler.last_batch(),
                               " of ",
-                              setup.train.index.samples.size(),
-                              " samples, the plan ",
-                              setup.plan.replicas,
-                              " replicas, each of which needs one; allowed are \"drop\", another "
+                              counted(std::ssize(setup.train.index.samples), "sample"),
+                              ", the plan ",
+                              counted(setup.plan.replicas, "replica"),
+                              ", each of which needs one; allowed are \"drop\", another "
                               "data.global_batch or fewer replicas"));
   }
 }
@@ -217,7 +218,7 @@ Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan&
   if (!config.plan.profile.empty()) {
     return of_key("plan.profile", [&] { return read_profile(config.plan.profile); });
   }
-  DeviceModel device = device_model("cpu-2core");
+  DeviceModel device = device_model(kAssumedDevice);
   device.dtype = dtype;
   AnalyticOptions options;
   for (const ModulePlan& module : plan.modules) {
@@ -249,10 +250,10 @@ void add_data_warnings(RunSetup& setup) {
   const int judged = num_validated(setup);
   if (judged > 0 && judged < setup.plan.replicas) {
     setup.warnings.push_back(concat("no validation: ",
-                                    judged,
-                                    " samples are fewer than the plan's ",
-                                    setup.plan.replicas,
-                                    " replicas, each of which needs one"));
+                                    counted(judged, "sample"),
+                                    " for the plan's ",
+                                    counted(setup.plan.replicas, "replica"),
+                                    ", each of which needs one"));
   }
   const std::string overlap = overlap_warning(setup.train.index, setup.validation.index);
   if (!overlap.empty()) {
@@ -290,12 +291,12 @@ RunSetup prepare_run(const RunConfig& config) {
     throw InvalidInput(concat("data: '",
                               config.data.train,
                               "' has ",
-                              num_samples,
-                              " samples, data.global_batch is ",
+                              counted(num_samples, "sample"),
+                              ", data.global_batch is ",
                               config.data.global_batch,
                               " and the plan has ",
-                              setup.plan.replicas,
-                              " replicas; needed: samples >= global_batch >= replicas"));
+                              counted(setup.plan.replicas, "replica"),
+                              "; needed: samples >= global_batch >= replicas"));
   }
   if (!config.data.mixture.empty()) {
     setup.mixture.emplace(

@@ -291,7 +291,7 @@ TEST_F(RunSetupTest, ValidationLeavesNoSampleOutInSilence) {
   run_.config.validation.samples = 1;
   const RunSetup setup = prepare_run(run_.config);
   EXPECT_TRUE(prepare_validation(setup).empty());
-  EXPECT_NE(join(setup.warnings).find("no validation: 1 samples are fewer than the plan's 2"),
+  EXPECT_NE(join(setup.warnings).find("no validation: 1 sample for the plan's 2 replicas"),
             std::string::npos);
 }
 

@@ -104,8 +104,14 @@ std::string differences(Comm& comm, const RunSetup& setup) {
                                  kDigestSize);
       };
       if (of_rank(rank) != of_rank(0)) {
-        found.push_back(concat(
-            inputs[i].name, ": rank ", rank, " has ", of_rank(rank), ", rank 0 ", of_rank(0)));
+        found.push_back(concat(inputs[i].name,
+                               ": rank ",
+                               rank,
+                               " has another than rank 0 (digests ",
+                               short_digest(of_rank(rank)),
+                               ", ",
+                               short_digest(of_rank(0)),
+                               ")"));
       }
     }
   }
@@ -124,15 +130,14 @@ std::string wrong_size(const Comm& comm, const Plan& plan) {
   }
   const bool shared = places.ranks_per_replica() > places.num_lanes();
   return concat("the plan has ",
-                plan.replicas,
-                " replicas x ",
-                plan.num_lanes(),
-                " lanes",
+                counted(plan.replicas, "replica"),
+                " x ",
+                counted(plan.num_lanes(), "lane"),
                 shared ? concat(" of ", join(widths), " ranks: ") : std::string(": "),
-                needed,
-                " processes are needed, ",
+                counted(needed, "process"),
+                needed == 1 ? " is needed, " : " are needed, ",
                 comm.size(),
-                " were started (torchrun --nproc-per-node ",
+                comm.size() == 1 ? " was started (" : " were started (torchrun --nproc-per-node ",
                 needed,
                 " on one node)");
 }

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
@@ -21,16 +22,23 @@ namespace {
 namespace fs = std::filesystem;
 
 std::string model_text(const CheckpointRun& run) {
-  return concat(run.model_digest,
-                " (",
-                run.config.at("model").get<std::string>(),
-                ", freeze ",
+  return concat(run.config.at("model").dump(),
+                " (freeze ",
                 run.config.at("freeze").dump(),
+                ", digest ",
+                short_digest(run.model_digest),
                 ")");
 }
 
 std::string index_text(const CheckpointRun& run) {
-  return concat(run.index_digest, " (", run.config.at("data").at("train").get<std::string>(), ")");
+  const Json& data = run.config.at("data");
+  const Json fraction = data.value("validation_fraction", Json(0));
+  return concat(data.at("train").dump(),
+                " (",
+                fraction == 0 ? "" : concat("validation_fraction ", fraction.dump(), ", "),
+                "digest ",
+                short_digest(run.index_digest),
+                ")");
 }
 
 // The settings that identify a run, besides files with digests: by path, of a resolved
@@ -112,17 +120,10 @@ std::vector<std::string> check_same_run(const fs::path& checkpoint,
           update_every(then),
           update_every(now),
           hard);
-  compare("model digest",
-          then.model_digest == now.model_digest,
-          model_text(then),
-          model_text(now),
-          hard);
+  compare("model", then.model_digest == now.model_digest, model_text(then), model_text(now), hard);
   std::vector<std::string> soft = setting_differences(then.config, now.config);
-  compare("index digest",
-          then.index_digest == now.index_digest,
-          index_text(then),
-          index_text(now),
-          soft);
+  compare(
+      "data.train", then.index_digest == now.index_digest, index_text(then), index_text(now), soft);
   if (hard.empty() && (soft.empty() || accept)) {
     return soft;
   }
@@ -248,7 +249,8 @@ void check_may_begin(const RunConfig& config,
           config.execution.paced,
           differences);
   if (!differences.empty()) {
-    refuse(concat("holds ", rows, " rows of another run's metrics: ", join(differences, "; ")));
+    refuse(concat(
+        "holds ", counted(rows, "row"), " of another run's metrics: ", join(differences, "; ")));
   }
   if (paced && rows >= config.steps) {
     refuse("holds a paced run that has ended; there is nothing to continue from");
@@ -256,9 +258,9 @@ void check_may_begin(const RunConfig& config,
   warnings.push_back(concat("'",
                             config.output,
                             "' holds this same run, which ended after ",
-                            rows,
-                            " rows of metrics, before its first checkpoint; it starts again "
-                            "and these rows are removed"));
+                            counted(rows, "row"),
+                            " of metrics, before its first checkpoint; it starts again and this "
+                            "is removed"));
 }
 
 // Whether the weights file is that of the run's last step.

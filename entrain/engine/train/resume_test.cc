@@ -224,9 +224,9 @@ TEST_F(Resume, RefusesAnotherRunAndNamesBothValues) {
   run_.config.data.hold = 2;
   expect_refusal({"data.hold 1 there, 2 here"});
   run_.config.data.train = run_.make_index("others", tiny::colour_shard(40, 12));
-  expect_refusal({"index digest", "train.csv", "others.csv"});
+  expect_refusal({"data.train", "train.csv", "others.csv"});
   run_.config.freeze = {"vision"};
-  expect_refusal({"model digest", "freeze []", "freeze [\"vision\"]"});
+  expect_refusal({"model \"", "freeze []", "freeze [\"vision\"]"});
   run_.config.steps = 2;
   EXPECT_NE(refusal().find("is of step 3, the run has steps = 2"), std::string::npos);
 }
@@ -245,7 +245,7 @@ TEST_F(Resume, RefusesOtherSettingsUnlessTheyAreAccepted) {
   EXPECT_NE(notes.find("accepted: optimizer.learning_rate 0.005 there"), std::string::npos);
   EXPECT_NE(notes.find("accepted: seed 3 there, 4 here"), std::string::npos);
   run_.config.freeze = {"vision"};  // its moments would be missing
-  EXPECT_NE(refusal().find("model digest"), std::string::npos);
+  EXPECT_NE(refusal().find("model \""), std::string::npos);
 }
 
 TEST_F(Resume, NotesWhatChanged) {

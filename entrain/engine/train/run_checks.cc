@@ -58,10 +58,9 @@ std::string crowd_warning(const RunConfig& config, int ranks, int cores) {
       ranks <= kRanksPerCore * cores) {
     return "";
   }
-  return concat(ranks,
-                " ranks compute on this host's ",
-                cores,
-                cores == 1 ? " core" : " cores",
+  return concat(counted(ranks, "rank"),
+                " compute on this host's ",
+                counted(cores, "core"),
                 ", ",
                 ranks / cores,
                 " on each: a step takes about that many times as long as predicted (fewer "

@@ -78,12 +78,12 @@ void RunRecord::begin(const std::string& set_aside, bool in_processes) {
     note(set_aside);
   }
   note_resume();
-  note(concat(setup_.plan.replicas,
-              " replicas x ",
-              setup_.plan.num_lanes(),
+  note(concat(counted(setup_.plan.replicas, "replica"),
+              " x ",
+              counted(setup_.plan.num_lanes(), "lane"),
               places.ranks_per_replica() > setup_.plan.num_lanes()
-                  ? concat(" lanes on ", places.num_ranks(), " ranks")
-                  : std::string(" lanes"),
+                  ? concat(" on ", counted(places.num_ranks(), "rank"))
+                  : std::string(),
               ", policy ",
               setup_.plan.policy,
               ", schedule ",
@@ -92,6 +92,7 @@ void RunRecord::begin(const std::string& set_aside, bool in_processes) {
               setup_.config.data.global_batch,
               in_processes ? ", a process each" : ""));
   note(epoch_note(setup_));
+  note(costs_note(setup_));
   if (drift_.has_value() && !drift_->note().empty()) {
     note(drift_->note());
   }

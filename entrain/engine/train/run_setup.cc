@@ -16,8 +16,8 @@ std::string mixture_note(const Mixture& mixture, std::int64_t steps) {
                    " of \"",
                    share.samples,
                    "\" (",
-                   share.size,
-                   " samples, ",
+                   counted(share.size, "sample"),
+                   ", ",
                    std::round(100 * share.passes()) / 100,
                    " passes)");
   }
@@ -44,26 +44,38 @@ std::string epoch_note(const RunSetup& setup) {
   if (setup.mixture.has_value()) {
     return mixture_note(*setup.mixture, config.steps);
   }
-  std::string note = concat(setup.train.index.samples.size(),
-                            " training samples: an epoch has ",
-                            sampler.steps_per_epoch(),
-                            " steps");
+  std::string note = concat(counted(std::ssize(setup.train.index.samples), "training sample"),
+                            ": an epoch has ",
+                            counted(sampler.steps_per_epoch(), "step"));
   if (sampler.last_batch() < config.data.global_batch) {
-    note +=
-        concat(", the last one of ", sampler.last_batch(), " samples (data.last_batch = \"keep\")");
+    note += concat(", the last one of ",
+                   counted(sampler.last_batch(), "sample"),
+                   " (data.last_batch = \"keep\")");
   }
   if (sampler.left_out_per_epoch() > 0) {
     note += concat(" and leaves out ",
-                   sampler.left_out_per_epoch(),
-                   " samples that fill no batch (data.last_batch = \"drop\")");
+                   counted(sampler.left_out_per_epoch(), "sample"),
+                   sampler.left_out_per_epoch() == 1 ? " that fills" : " that fill",
+                   " no batch (data.last_batch = \"drop\")");
   }
   if (config.data.hold > 1) {
     note += concat(
         "; oversized samples are held within windows of ", config.data.hold, " steps (data.hold)");
   }
-  return config.epochs == 0
-             ? note
-             : concat(note, "; ", config.epochs, " epochs are ", config.steps, " steps");
+  return config.epochs == 0 ? note
+                            : concat(note,
+                                     "; ",
+                                     counted(config.epochs, "epoch"),
+                                     config.epochs == 1 ? " is " : " are ",
+                                     counted(config.steps, "step"));
+}
+
+std::string costs_note(const RunSetup& setup) {
+  const std::string& file = setup.config.plan.profile;
+  return file.empty() ? concat("costs: analytic:",
+                               kAssumedDevice,
+                               ", not measured (assumed: plan.profile names none)")
+                      : concat("costs: profile ", file);
 }
 
 StateOptions state_options(const RunSetup& setup) {

@@ -23,6 +23,9 @@
 
 namespace entrain::engine {
 
+// Whose analytic costs a run has without plan.profile.
+inline constexpr const char* kAssumedDevice = "cpu-2core";
+
 struct RunSetup {
   RunConfig config;  // with `steps` set if `epochs` is given
   ModelSpec model;
@@ -45,6 +48,8 @@ struct RunSetup {
 GlobalBatchSampler batches_of(const RunSetup& setup);
 // Steps per epoch and in the run, and the handling of an epoch's last samples.
 std::string epoch_note(const RunSetup& setup);
+// Where predicted times come from: plan.profile or, without one, kAssumedDevice.
+std::string costs_note(const RunSetup& setup);
 
 // How the run stores parameters, gradients and optimizer state; for lane_states().
 StateOptions state_options(const RunSetup& setup);

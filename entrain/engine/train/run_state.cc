@@ -8,46 +8,12 @@
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/text.h"
-#include "entrain/core/families/hf_tensors.h"
 
-#include "entrain/engine/checkpoint/adapter_folder.h"
-#include "entrain/engine/checkpoint/hf_folder.h"
 #include "entrain/engine/models/weights.h"
+#include "entrain/engine/train/model_folder.h"
 
 namespace entrain::engine {
-namespace {
-
-// The model's Hugging Face folder with the run's weights, or the run's adapters for it.
-std::filesystem::path write_model_folder(const RunSetup& setup,
-                                         const std::vector<NamedParameter>& parameters) {
-  const std::filesystem::path source(setup.config.model_file);
-  std::map<std::string, at::Tensor> values;
-  for (const NamedParameter& parameter : parameters) {
-    values.emplace(parameter.name, parameter.tensor);
-  }
-  const auto value_of = [&](const std::string& name) {
-    const auto found = values.find(name);
-    return found == values.end() ? at::Tensor() : found->second;
-  };
-  const std::filesystem::path output(setup.config.output);
-  const HfModel hf = read_hf_model(source);
-  const std::optional<LoraConfig>& lora = setup.config.lora;
-  if (lora.has_value() && lora->export_as == kExportAdapter) {
-    const std::filesystem::path target = output / kAdapterFolderName;
-    write_adapter_folder(setup.model, hf, value_of, source.string(), target);
-    return target;
-  }
-  const std::filesystem::path target = output / kModelFolderName;
-  const double scale = lora.has_value() ? lora->scale() : 0.0;
-  write_hf_folder(
-      read_hf_tensors(source, hf),
-      [&](const std::string& name) { return merged_value(value_of, name, scale); },
-      target,
-      setup.config.model_dtype);
-  return target;
-}
-
-}  // namespace
+namespace {}  // namespace
 
 Run::Run(const RunSetup& run_setup,
          const std::atomic<bool>& flag,
@@ -126,7 +92,11 @@ RunFiles write_all_weights(Run& run) {
   write_weights(path, parameters, metadata);
   files.weights = path;
   if (std::filesystem::is_directory(run.setup.config.model_file)) {
-    files.folder = write_model_folder(run.setup, parameters);
+    const RunConfig& config = run.setup.config;
+    const bool adapter = config.lora.has_value() && config.lora->export_as == kExportAdapter;
+    files.folder =
+        std::filesystem::path(config.output) / (adapter ? kAdapterFolderName : kModelFolderName);
+    write_model_folder(config, run.setup.model, parameters, files.folder);
   }
   finish();
   return files;

@@ -51,17 +51,17 @@ void StepSkips::count(bool skipped, bool ends_update, bool updated) {
 
 void StepSkips::check_row(std::int64_t step, const SkippedStep& last) const {
   if (in_a_row_ > config_.max_skips_in_a_row) {
-    throw SystemFailure(concat(
-        "step ",
-        step,
-        ": ",
-        in_a_row_,
-        " steps in a row were skipped with no update between them, faults.max_skips_in_a_row = ",
-        config_.max_skips_in_a_row,
-        "; the last one (",
-        last.cause,
-        "): ",
-        last.detail));
+    throw SystemFailure(concat("step ",
+                               step,
+                               ": ",
+                               counted(in_a_row_, "step"),
+                               in_a_row_ == 1 ? " in a row was" : " in a row were",
+                               " skipped with no update between them, faults.max_skips_in_a_row = ",
+                               config_.max_skips_in_a_row,
+                               "; the last one (",
+                               last.cause,
+                               "): ",
+                               last.detail));
   }
 }
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypedDict, Unpack
 
 from entrain import _core
 from entrain._run import run
@@ -102,6 +102,36 @@ class Model:
         return [name for name in ("vision", "audio", "llm") if name in self.document]
 
 
+class RowColumns(TypedDict, total=False):
+    """The keywords of Index.from_rows(), which explains them."""
+
+    id: str | None
+    images: str | None
+    audio_seconds: str | None
+    prompt: str | None
+    response: str | None
+    messages: str | None
+    images_folder: str | Path | None
+    tokenizer: Any
+    progress: bool | None
+
+
+class DataFrame(Protocol):
+    """A table as pandas has it."""
+
+    @property
+    def columns(self) -> Any: ...
+    @property
+    def to_dict(self) -> Any: ...
+
+
+class Table(Protocol):
+    """A table as pyarrow has it."""
+
+    @property
+    def to_pylist(self) -> Any: ...
+
+
 @dataclass(frozen=True)
 class Index:
     """Sizes of samples: images, seconds of audio, tokens of text. No pixel is kept.
@@ -135,7 +165,11 @@ class Index:
         return [row["sample_id"] for row in self.rows]
 
     @classmethod
-    def of(cls, data: Any, **columns: Any) -> Index:
+    def of(
+        cls,
+        data: Index | str | Path | DataFrame | Table | Iterable[Mapping[str, Any]],
+        **columns: Unpack[RowColumns],
+    ) -> Index:
         """An Index, a path, a pandas or pyarrow table, a `datasets.Dataset`, or an iterable of
         dictionaries. `columns` as in from_rows().
 
@@ -147,18 +181,20 @@ class Index:
         if isinstance(data, (str, Path)):
             path = Path(data)
             if path.suffix.lower() in FILES_OF_ROWS:
-                return cls.from_rows(read_rows(path), **{"images_folder": path.parent} | columns)
+                columns.setdefault("images_folder", path.parent)
+                return cls.from_rows(read_rows(path), **columns)
             if columns:
                 raise ValueError(
                     f"{path}: an index (CSV) takes no {', '.join(columns)}; give a table of your own "
                     f"as rows: Index.of(pandas.read_csv(...), ...), or a file {', '.join(FILES_OF_ROWS)}"
                 )
             return cls.read(path)
-        if hasattr(data, "to_dict") and hasattr(data, "columns"):  # pandas
-            return cls.from_rows(data.to_dict("records"), **columns)
-        if hasattr(data, "to_pylist"):  # pyarrow
-            return cls.from_rows(data.to_pylist(), **columns)
-        return cls.from_rows(data, **columns)
+        rows: Any = data
+        if hasattr(rows, "to_dict") and hasattr(rows, "columns"):  # pandas
+            rows = rows.to_dict("records")
+        elif hasattr(rows, "to_pylist"):  # pyarrow
+            rows = rows.to_pylist()
+        return cls.from_rows(rows, **columns)
 
     @classmethod
     def read(cls, path: str | Path) -> Index:

@@ -116,6 +116,9 @@ function key(colour_value, text, shape = "") {
     style: { "--color": colour_value } }), text);
 }
 
+// Data are drawn, and compared, apart from runs and simulations.
+const is_index = (view) => Array.isArray(view.distributions);
+
 function view_heading(view, index, several) {
   return several ? make("h3", { class: "viewname", style: { "--color": view_colour(index) } }, view
     .name) : null;

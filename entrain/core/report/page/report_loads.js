@@ -307,7 +307,7 @@ function distribution_words({ view, index, of }, several) {
 
 function distributions_section(views) {
   const several = views.length > 1;
-  const names = [...new Set(views.flatMap((view) => (view.distributions || []).map((of) => of.name)))];
+  const names = [...new Set(views.flatMap((view) => view.distributions.map((of) => of.name)))];
   if (!names.length) return null;
   const charts = names.map((name) => distribution_chart(views.flatMap((view, index) => {
     const of = view.distributions.find((entry) => entry.name === name);

@@ -37,11 +37,13 @@ function page_head(report) {
     "span", { class: "by" }, report.made_by) : null, theme);
 }
 
-function summary_of(views) {
+// `named`: something else is on the page, too.
+function summary_of(views, named) {
   const several = views.length > 1;
   const warnings = views.flatMap((view) => view.warnings.map((text) => make("li", {}, make("b", {},
     "Warning"), several ? `, ${view.name}: ` : ": ", text)));
-  return make("div", { class: "summary" }, several ?
+  return make("div", { class: "summary" },
+    named && !several ? make("h2", {}, views[0].name) : null, several ?
     make("div", { class: "views many" }, views.map((view, index) => make("div", {}, view_heading(
       view, index, true), headlines(view)))) :
     headlines(views[0]),
@@ -69,7 +71,7 @@ function idle_fraction(view) {
   return quantile(known(view.steps?.bubble), 0.5);
 }
 
-// The table at the head of a comparison: only the columns that some view has.
+// The table at the head of a comparison of runs or of indices: only the columns that some view has.
 function comparison(views) {
   if (views.length < 2) return null;
   const median = (list) => quantile(known(list), 0.5);
@@ -120,7 +122,10 @@ function comparison(views) {
     return { class: new Set(values).size > 1 ? "differs" : null, cells: [name, ...values.map((
         value) => (value === null ? null : figure(`fact-${name}`, value, value)))] };
   });
-  return section("comparison", "Comparison", null, make("div", { class: "pair" },
+  const [id, title] = is_index(views[0]) ? ["data-comparison", "Comparison of the data"] : [
+    "comparison", "Comparison"
+  ];
+  return section(id, title, null, make("div", { class: "pair" },
     figures && make("div", {}, figures),
     names.length ? make("div", {}, table(["settings; rows that differ are bold", ...views.map((
       view) => view.name)], facts, { label: "Settings of the views" })) : null));
@@ -274,15 +279,15 @@ async function start() {
   set_theme(theme_of_page());
   try {
     const report = await read_data();
-    const { views } = report;
+    const data = report.views.filter(is_index);
+    const runs = report.views.filter((view) => !is_index(view));
+    const groups = [runs, data].filter((views) => views.length);
     const page = document.getElementById("page");
-    page.append(page_head(report), summary_of(views));
-    for (const draw of [comparison, timelines_section, steps_section, gap_section, lanes_section,
-        balance_section, memory_section, plan_section, drift_section, distributions_section
-      ]) {
-      const part = draw(views);
-      if (part) page.append(part);
-    }
+    page.append(page_head(report), ...groups.map((views) => summary_of(views, groups.length > 1)));
+    const parts = [...groups.map(comparison), ...[timelines_section, steps_section, gap_section,
+      lanes_section, balance_section, memory_section, plan_section, drift_section
+    ].map((draw) => draw(runs)), distributions_section(data)];
+    page.append(...parts.filter((part) => part));
     redraw_all();
     follow_window();
     root.dataset.ready = "1";
@@ -303,13 +308,17 @@ function follow_window() {
       width = innerWidth;
       redraw_all(); });
   });
-  const retheme = () => { set_theme(theme_of_page());
+  let printing = false; // which is light, so that a dark scheme changes while the page is drawn for it
+  const retheme = () => { if (printing) return;
+    set_theme(theme_of_page());
     redraw_all(); };
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", retheme);
   window.addEventListener("hashchange", retheme);
   let theme = root.dataset.theme;
-  window.addEventListener("beforeprint", () => { theme = root.dataset.theme;
+  window.addEventListener("beforeprint", () => { printing = true;
+    theme = root.dataset.theme;
     set_theme("light"); for (const redraw of redraws) redraw(true); });
-  window.addEventListener("afterprint", () => { set_theme(theme);
+  window.addEventListener("afterprint", () => { printing = false;
+    set_theme(theme);
     redraw_all(); });
 }
