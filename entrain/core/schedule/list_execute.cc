@@ -144,7 +144,8 @@ void ListScheduler::send_forward(int stage, int group, Event finish) {
   for (int i = of.served_begin; i < of.served_end; ++i) {
     GroupState& taker = group_[at(graph_->served[at(i)])];
     taker.latest = std::max(taker.latest, arrival.time);
-    taker.node = taker.node == 0 ? arrival.node : replay_.add({taker.node, arrival.node});
+    taker.node =
+        taker.node == 0 || merging_ ? arrival.node : replay_.add({taker.node, arrival.node});
     if (--taker.missing == 0) {
       const int served = graph_->served[at(i)];
       UnitState& first = unit_[at(graph_->groups[at(served)].first_unit)];

@@ -88,7 +88,7 @@ class ListScheduler {
   }
   // Of the last run(), which was done: length() with that run's graph is the replica's time.
   [[nodiscard]] const OrderReplay& replay() const { return replay_; }
-  // [lane] as ListResult::peak_bytes: those of a replay whose length() the graph may have.
+  // [lane] as ListResult::peak_bytes, of the replay of a run of fixes_orders().
   const std::vector<std::int64_t>& replayed_bytes(const ReplicaGraph& graph,
                                                   const OrderReplay& replay);
 
@@ -264,18 +264,24 @@ inline ListScheduler::Event ListScheduler::transfer(int stage,
     return start;
   }
   Event& free = link_free_[2 * at(stage) + (gradient ? 1 : 0)];
-  const int cost = graph_->cost_index(group, stage);
-  free.time =
-      std::max(start.time, free.time) + (merging_ ? 0 : graph_->costs[at(cost)].transfer_ns);
-  free.node = replay_.add({free.node, start.node, cost, OrderReplay::Part::kTransfer});
+  free.time = std::max(start.time, free.time);
+  if (!merging_) {
+    const int cost = graph_->cost_index(group, stage);
+    free.time += graph_->costs[at(cost)].transfer_ns;
+    free.node = replay_.add({free.node, start.node, cost, OrderReplay::Part::kTransfer});
+  }
   return free;
 }
 
 inline ListScheduler::Event ListScheduler::add_node(
     int lane, int input, int group, int stage, OrderReplay::Part part) {
   int& node = lane_[at(lane)].node;
-  node = replay_.add({node, input, graph_->cost_index(graph_->group(group), stage), part});
-  replay_.steps.push_back({stage, group, part});
+  if (!merging_) {
+    node = replay_.add({node, input, graph_->cost_index(graph_->group(group), stage), part});
+  }
+  if (fixed_) {
+    replay_.steps.push_back({stage, group, part});
+  }
   return {clock_.lane(lane).time, node};
 }
 

@@ -30,7 +30,7 @@ struct OrderReplay {
   };
   std::vector<Node> nodes;
   std::vector<End> ends;    // [lane]
-  std::vector<Step> steps;  // operations, every lane's in order
+  std::vector<Step> steps;  // operations, every lane's in order; of fixed orders alone
 
   int add(const Node& node) {
     nodes.push_back(node);
