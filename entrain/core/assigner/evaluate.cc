@@ -140,9 +140,13 @@ bool StepEvaluator::fixed_orders() const {
 }
 
 void StepEvaluator::add_orders(int replica, const ReplicaTimes& times) {
-  Orders& of = orders_[at(replica)];
-  of.last =
-      times.done || fixed_orders() ? ShapedOrders{shape_, scheduler_.replay()} : ShapedOrders{};
+  ShapedOrders& last = orders_[at(replica)].last;
+  last.shape = shape_;
+  if (times.done || fixed_orders()) {
+    last.replay = scheduler_.replay();
+  } else {
+    last.replay.nodes.clear();
+  }
   if (fixed_orders()) {
     keep_orders(replica);
   }
@@ -159,12 +163,12 @@ void StepEvaluator::keep_orders(int replica) {
   if (same != of.known.end()) {
     std::swap(*same, of.last);
   } else if (of.known.size() < kMostOrders) {
-    of.known.push_back(std::move(of.last));
+    of.known.push_back(of.last);
   } else {
     std::swap(of.known[of.oldest], of.last);
     of.oldest = (of.oldest + 1) % kMostOrders;
   }
-  of.last = {};
+  of.last.replay.nodes.clear();
 }
 
 // Of groups like the last placement's.

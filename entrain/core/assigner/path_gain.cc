@@ -100,7 +100,8 @@ std::int64_t PathGain::cost(const Placement& placement, int replica, int sample)
 std::array<std::int64_t, 2> PathGain::growth(const PlacementEdit& edit,
                                              const std::array<int, 2>& of) {
   std::array<std::int64_t, 2> result = {0, 0};
-  if (edit.changed_more() || known_[at(of[0])] == 0 || (of[1] >= 0 && known_[at(of[1])] == 0)) {
+  if (edit.changed_more() || of[0] < 0 || known_[at(of[0])] == 0 ||
+      (of[1] >= 0 && known_[at(of[1])] == 0)) {
     return {kUnknown, kUnknown};
   }
   seen_.clear();
