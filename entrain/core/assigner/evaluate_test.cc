@@ -116,6 +116,7 @@ TEST(StepEvaluator, ReplaysOrdersWithOtherCosts) {
   for (int i = 0; i < 400; ++i) {
     Rng rng(kSeed, static_cast<std::uint64_t>(i));
     oracle::RandomCase of = oracle::make_random_case(rng, {.chunks = i % 3 == 0});
+    of.plan.limits.bytes_per_lane = i % 2 == 0 ? std::int64_t{1} << 60 : 0;  // for the bytes
     const bool one_stage = std::all_of(of.plan.lanes.begin(),
                                        of.plan.lanes.end(),
                                        [](const auto& lane) { return lane.size() == 1; });
@@ -136,7 +137,9 @@ TEST(StepEvaluator, ReplaysOrdersWithOtherCosts) {
             schedule + ", case " + std::to_string(i) + "\n" + oracle::describe(of);
         const std::int64_t replayed = evaluator.replayed_ns(placement, 0);
         const ReplicaTimes times = StepEvaluator(of.plan, of.costs).evaluate(placement, 0);
-        ASSERT_EQ(evaluator.evaluate(placement, 0).total_ns, times.total_ns) << what;
+        const ReplicaTimes again = evaluator.evaluate(placement, 0);
+        ASSERT_EQ(again.total_ns, times.total_ns) << what;
+        ASSERT_TRUE(!evaluator.has_limits() || again.peak_bytes == times.peak_bytes) << what;
         evaluator.keep_orders(0);
         ASSERT_TRUE(!fixed || replayed == 0 || replayed == times.total_ns) << what;
         ASSERT_EQ(evaluator.replayed_ns(placement, 0), times.total_ns) << what;
