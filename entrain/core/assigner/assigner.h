@@ -25,10 +25,9 @@ std::vector<std::string> policy_names();
 //           kFewEvaluations, `dflop`, if their result keeps limits.bytes_of(lane), nor than itself
 //           with fewer evaluations above 0; its own result keeps the limits. (With
 //           limits.evaluations = 0 candidates are compared by a few constructions alone.)
-//           limits.evaluations bounds the simulated replicas, those with orders that are fixed
-//           and known as quarters, except two dozen constructions per replica, comparisons, and
-//           what kFewEvaluations allow. It is a heuristic: stats.gap is its distance from the
-//           bound. It finds an assignment within memory with any number of
+//           limits.evaluations bounds the simulated replicas, except two dozen constructions per
+//           replica, comparisons, and what kFewEvaluations allow. It is a heuristic: stats.gap is
+//           its distance from the bound. It finds an assignment within memory with any number of
 //           evaluations above 0 if it does with kFewEvaluations, or if `sequential`, `lpt-2d` or
 //           one sample a slot in drawn order keep the limits (all parts of EntrainOptions allowed,
 //           objective kStepTime).

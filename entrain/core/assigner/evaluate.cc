@@ -8,8 +8,8 @@
 namespace entrain {
 namespace {
 
-constexpr std::int64_t kNearPart = 20;  // a twentieth slower is near
-constexpr std::size_t kMostOrders = 4;  // of a replica
+constexpr std::int64_t kNearPart = 20;   // a twentieth slower is near
+constexpr std::size_t kMostChains = 16;  // of a replica
 constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
@@ -30,8 +30,7 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
       schedule_(list_schedule(plan.schedule, plan)),
       rule_of_(at(plan.replicas), 0),
       has_rule_(at(plan.replicas), 0),
-      orders_(at(plan.replicas)),
-      path_(graph_, costs, plan.replicas) {
+      chains_(at(plan.replicas)) {
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     std::int64_t optimizer = 0;
     for (const StageRef& ref : plan.lanes[at(lane)]) {
@@ -44,14 +43,12 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
   near_.assign(schedule_.rules.size(), 1);
 }
 
-void StepEvaluator::add_memory(const std::vector<std::int64_t>& peak, ReplicaTimes& times) const {
-  for (std::size_t lane = 0; lane < limits_.size(); ++lane) {
-    times.peak_bytes = std::max(times.peak_bytes, peak[lane]);
-    const std::int64_t limit = limits_[lane];
-    if (limit > 0 && peak[lane] > limit) {
-      times.over = std::max(times.over,
-                            static_cast<double>(peak[lane] - limit) / static_cast<double>(limit));
-    }
+void StepEvaluator::add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const {
+  times.peak_bytes = std::max(times.peak_bytes, bytes);
+  const std::int64_t limit = limits_[lane];
+  if (limit > 0 && bytes > limit) {
+    times.over =
+        std::max(times.over, static_cast<double>(bytes - limit) / static_cast<double>(limit));
   }
 }
 
@@ -68,11 +65,9 @@ ReplicaTimes StepEvaluator::run_rule(const ReplicaGraph& graph, int rule, std::i
 ReplicaTimes StepEvaluator::times_of(const ListResult& result) const {
   ReplicaTimes times;
   times.done = result.done;
-  if (times.done) {
-    for (std::size_t lane = 0; lane < lane_end_.size(); ++lane) {
-      times.total_ns = std::max(times.total_ns, result.finish_ns[lane] + lane_end_[lane]);
-    }
-    add_memory(result.peak_bytes, times);
+  for (std::size_t lane = 0; times.done && lane < lane_end_.size(); ++lane) {
+    times.total_ns = std::max(times.total_ns, result.finish_ns[lane] + lane_end_[lane]);
+    add_memory(lane, result.peak_bytes[lane], times);
   }
   return times;
 }
@@ -100,26 +95,13 @@ const ReplicaGraph& StepEvaluator::graph_of(int replica) {
 ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
                                      int replica,
                                      std::int64_t stop_after) {
+  ++evaluations_;
   place(placement, replica);
-  const bool fixed = fixed_orders();
-  if (const OrderReplay* known = fixed ? known_orders(replica) : nullptr) {
-    quarters_ += 1;
-    ReplicaTimes times;
-    times.total_ns = known->length(graph_of(replica), scratch_);
-    times.done = times.total_ns <= stop_after;
-    if (times.done && has_limits()) {
-      add_memory(scheduler_.replayed_bytes(graph_of(replica), *known), times);
-    }
-    return times;
-  }
-  quarters_ += 4;
   const ReplicaGraph& graph = graph_of(replica);
-  const std::int64_t stop = fixed ? kAnyTime : stop_after;  // to know all of the orders
-  ReplicaTimes times = schedule_.choice == RuleChoice::kFirstThatFits
-                           ? run_first_that_fits(graph, stop)
-                           : run_rule(graph, rule_of_[at(replica)], stop);
-  times.done = times.done && times.total_ns <= stop_after;
-  add_orders(replica, times);
+  const ReplicaTimes times = schedule_.choice == RuleChoice::kFirstThatFits
+                                 ? run_first_that_fits(graph, stop_after)
+                                 : run_rule(graph, rule_of_[at(replica)], stop_after);
+  add_chain(replica, times);
   return times;
 }
 
@@ -139,62 +121,34 @@ bool StepEvaluator::fixed_orders() const {
   return schedule_.choice == RuleChoice::kOnly && scheduler_.fixes_orders(schedule_.rules.front());
 }
 
-void StepEvaluator::add_orders(int replica, const ReplicaTimes& times) {
-  ShapedOrders& last = orders_[at(replica)].last;
-  last.shape = shape_;
-  if (times.done || fixed_orders()) {
-    last.replay = scheduler_.replay();
+void StepEvaluator::add_chain(int replica, const ReplicaTimes& times) {
+  Chains& of = chains_[at(replica)];
+  if (!fixed_orders()) {
+    of.last = times.done ? ShapedChain{shape_, scheduler_.critical_chain()} : ShapedChain{};
+  } else if (of.known.size() < kMostChains) {
+    of.known.push_back({shape_, scheduler_.critical_chain()});
   } else {
-    last.replay.nodes.clear();
-  }
-  if (fixed_orders()) {
-    keep_orders(replica);
+    of.known[of.oldest] = {shape_, scheduler_.critical_chain()};
+    of.oldest = (of.oldest + 1) % kMostChains;
   }
 }
 
-void StepEvaluator::keep_orders(int replica) {
-  Orders& of = orders_[at(replica)];
-  if (of.last.replay.nodes.empty()) {
-    return;
+void StepEvaluator::keep_chain(int replica) {
+  Chains& of = chains_[at(replica)];
+  if (!fixed_orders()) {
+    of.known.assign(1, of.last);
   }
-  const auto same = std::find_if(of.known.begin(), of.known.end(), [&](const ShapedOrders& known) {
-    return known.shape == of.last.shape;
-  });
-  if (same != of.known.end()) {
-    std::swap(*same, of.last);
-  } else if (of.known.size() < kMostOrders) {
-    of.known.push_back(of.last);
-  } else {
-    std::swap(of.known[of.oldest], of.last);
-    of.oldest = (of.oldest + 1) % kMostOrders;
-  }
-  of.last.replay.nodes.clear();
 }
 
-// Of groups like the last placement's.
-const OrderReplay* StepEvaluator::known_orders(int replica) const {
-  for (const ShapedOrders& known : orders_[at(replica)].known) {
+std::int64_t StepEvaluator::chain_ns(const Placement& placement, int replica) {
+  place(placement, replica);
+  std::int64_t longest = 0;
+  for (const ShapedChain& known : chains_[at(replica)].known) {
     if (known.shape == shape_) {
-      return &known.replay;
+      longest = std::max(longest, known.chain.length(graph_of(replica)));
     }
   }
-  return nullptr;
-}
-
-std::int64_t StepEvaluator::replayed_ns(const Placement& placement, int replica) {
-  place(placement, replica);
-  const OrderReplay* known = known_orders(replica);
-  return known == nullptr ? 0 : known->length(graph_of(replica), scratch_);
-}
-
-void StepEvaluator::take_path(const Placement& placement, int replica) {
-  place(placement, replica);
-  path_.forget(replica);
-  const OrderReplay* known = known_orders(replica);
-  if (known != nullptr && !in_chunks_) {
-    known->length(graph_of(replica), scratch_);
-    path_.set_path(placement, replica, graph_of(replica), *known, scratch_);
-  }
+  return longest;
 }
 
 ReplicaTimes StepEvaluator::choose_rule(const Placement& placement,
@@ -221,7 +175,7 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement,
   ReplicaTimes best;
   std::vector<ReplicaTimes> tried;
   for (const int rule : order) {
-    quarters_ += 4;
+    ++evaluations_;
     const bool known = best.done && best.fits();
     const ReplicaTimes times = run_rule(graph, rule, latest(known ? best.total_ns : stop_after));
     tried.push_back(times);

@@ -2,19 +2,16 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
-#include "entrain/core/assigner/path_gain.h"
-#include "entrain/core/assigner/placement_edit.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/graph/placement.h"
 #include "entrain/core/graph/placement_graph.h"
+#include "entrain/core/schedule/critical_chain.h"
 #include "entrain/core/schedule/list_schedule.h"
-#include "entrain/core/schedule/order_replay.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 
@@ -24,7 +21,7 @@ namespace entrain {
 struct ReplicaTimes {
   bool done = false;            // false: later than `stop_after`; nothing else is known then
   std::int64_t total_ns = 0;    // latest finish of a lane including its reduction
-  std::int64_t peak_bytes = 0;  // largest activation bytes of any lane; 0 where they do not matter
+  std::int64_t peak_bytes = 0;  // largest activation bytes of any lane
   double over = 0;              // by how much the worst lane exceeds its limit, as a share of it
   int rule = 0;                 // it was timed under: the position among the evaluator's
 
@@ -55,9 +52,8 @@ class StepEvaluator {
   // `plan` and `costs` must outlive the evaluator.
   StepEvaluator(const Plan& plan, const StepCosts& costs);
 
-  // Counts as one evaluation, or as a quarter where fixed orders are known (replayed_ns()) and
-  // replayed, without peak_bytes where no lane has a limit.
-  // Cost  O(units × stages + operations) of the replica; ~80 ns an operation, ~3 ns if replayed.
+  // Counts as one evaluation.
+  // Cost  O(units × stages + operations) of the replica; ~30 ns an operation.
   ReplicaTimes evaluate(const Placement& placement,
                         int replica,
                         std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
@@ -80,30 +76,26 @@ class StepEvaluator {
   // Whether choose_rule() has a choice.
   [[nodiscard]] bool has_rules() const { return schedule_.choice == RuleChoice::kFastest; }
 
-  // The replica's time in orders that an earlier evaluation found; 0 where none is known for groups
-  // like the placement's. Exact where the schedule fixes the lanes' orders, which keeps the orders
-  // of the last evaluations. Elsewhere orders may change, and those that were kept give a guess.
+  // The length, with the placement's costs, of the longest chain known of the replica; 0 where none
+  // is of groups like the placement's. Where the schedule fixes the lanes' orders, the replica
+  // takes no less, and the chains of the last evaluations are known. Elsewhere orders may change,
+  // and the chain that was kept is a guess.
   //
-  // Cost  that of PlacementGraph::place(); where orders are known, that of PlacementGraph::graph()
-  //       and OrderReplay::length().
-  std::int64_t replayed_ns(const Placement& placement, int replica);
+  // Cost  that of PlacementGraph::place(); where a chain is known of the placement's groups, that
+  // of
+  //       PlacementGraph::graph() and O(terms) of the known chains.
+  std::int64_t chain_ns(const Placement& placement, int replica);
   // The placement of the replica's last evaluation is the one that the next ones start from.
-  void keep_orders(int replica);
-  // Takes the replica's critical path in known orders, if there are any, for path_growth().
-  void take_path(const Placement& placement, int replica);
-  // PathGain::growth().
-  std::array<std::int64_t, 2> path_growth(const PlacementEdit& edit, const std::array<int, 2>& of) {
-    return path_.growth(edit, of);
-  }
+  void keep_chain(int replica);
   // Whether the schedule fixes the lanes' orders whatever the times are.
   [[nodiscard]] bool fixed_orders() const;
-  // Whether no orders are known of the replica, of whatever groups.
-  [[nodiscard]] bool lacks_orders(int replica) const { return orders_[at(replica)].known.empty(); }
+  // Whether no chain is known of the replica, of whatever groups.
+  [[nodiscard]] bool lacks_chain(int replica) const { return chains_[at(replica)].known.empty(); }
 
   // The step time that simulate() gives for the program of all replicas; an upper bound of it if
   // reductions overlap compute (StepCosts::reduce_buckets), computed as if they ran at the end.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaTimes>& replicas) const;
-  [[nodiscard]] int evaluations() const { return quarters_ / 4; }
+  [[nodiscard]] int evaluations() const { return evaluations_; }
   // Whether any lane has a limit of bytes.
   [[nodiscard]] bool has_limits() const {
     return std::any_of(
@@ -111,14 +103,14 @@ class StepEvaluator {
   }
 
  private:
-  struct ShapedOrders {
+  struct ShapedChain {
     std::uint64_t shape = 0;  // ReplicaGraph::shape()
-    OrderReplay replay;
+    CriticalChain chain;
   };
-  struct Orders {
-    std::vector<ShapedOrders> known;
+  struct Chains {
+    std::vector<ShapedChain> known;
     std::size_t oldest = 0;
-    ShapedOrders last;  // where orders are not fixed: of the last evaluation
+    ShapedChain last;  // where orders are not fixed: of the last evaluation
   };
 
   // Sets shape_. The graph itself may be had by graph_of() afterwards.
@@ -127,9 +119,8 @@ class StepEvaluator {
   ReplicaTimes run_rule(const ReplicaGraph& graph, int rule, std::int64_t stop_after);
   ReplicaTimes run_first_that_fits(const ReplicaGraph& graph, std::int64_t stop_after);
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
-  void add_orders(int replica, const ReplicaTimes& times);
-  [[nodiscard]] const OrderReplay* known_orders(int replica) const;
-  void add_memory(const std::vector<std::int64_t>& peak, ReplicaTimes& times) const;
+  void add_chain(int replica, const ReplicaTimes& times);
+  void add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const;
 
   const StepCosts& costs_;
   std::vector<std::int64_t> limits_;    // [lane] bytes, 0 = no limit
@@ -144,10 +135,8 @@ class StepEvaluator {
   std::vector<char> has_rule_;  // [replica] by choose_rule()
   std::uint64_t shape_ = 0;     // of the last placement
   bool in_chunks_ = false;      // whether that has any: its graph is chunked_
-  std::vector<Orders> orders_;  // [replica]
-  std::vector<std::int64_t> scratch_;
-  PathGain path_;
-  int quarters_ = 0;  // of evaluations
+  std::vector<Chains> chains_;  // [replica]
+  int evaluations_ = 0;
 };
 
 }  // namespace entrain

@@ -1,7 +1,6 @@
 // Undoable changes to a placement: one move of a search.
 #pragma once
 
-#include <algorithm>
 #include <vector>
 
 #include "entrain/core/graph/placement.h"
@@ -28,32 +27,7 @@ class PlacementEdit {
     journal_.clear();
     old_chunks_.clear();
   }
-  // Samples and units (module, unit) that changed since the last keep(), some of them
-  // more than once.
-  template <class VisitSample, class VisitUnit>
-  void for_each_changed(VisitSample sample, VisitUnit unit) const {
-    for (const Change& change : journal_) {
-      if (change.field == Field::kEncoderSlot) {
-        unit(change.module, change.index);
-      } else if (change.field != Field::kNumSlots && change.field != Field::kChunks) {
-        sample(change.index);
-      }
-    }
-  }
-  // Whether the number of slots or a sample's chunks did.
-  [[nodiscard]] bool changed_more() const {
-    return std::any_of(journal_.begin(), journal_.end(), [](const Change& change) {
-      return change.field == Field::kNumSlots || change.field == Field::kChunks;
-    });
-  }
-  // The replica that has a sample: `one` or `other`.
-  [[nodiscard]] int replica_of(int sample, int one, int other) const {
-    const std::vector<int>& samples = placement_.samples[static_cast<std::size_t>(one)];
-    const auto position = static_cast<std::size_t>(position_[static_cast<std::size_t>(sample)]);
-    return position < samples.size() && samples[position] == sample ? one : other;
-  }
-  // Undoes every change since the last keep(), including the order of a replica's
-  // samples.
+  // Undoes every change since the last keep(), including the order of a replica's samples.
   void undo();
 
  private:

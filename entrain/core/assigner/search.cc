@@ -1,7 +1,6 @@
 #include "entrain/core/assigner/search.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <utility>
 
@@ -14,8 +13,9 @@ namespace entrain {
 namespace {
 
 constexpr double kFirstThreshold = 1e-4;  // of the step time
-constexpr int kGuesses = 8;               // one of so many moves is timed that a guess rejects
-constexpr int kDraws = 20;                // for each evaluation of a piece, at most
+constexpr int kUnknownGroups = 8;         // one of so many moves to groups without a chain is timed
+constexpr int kGuesses = 8;               // likewise of moves that a guessed chain speaks against
+constexpr int kDraws = 30;                // for each evaluation of a piece, at most
 constexpr int kMovesPerRule = 10;         // accepted in a replica until its rule is chosen again
 
 double sixteenth_power(double value) {
@@ -63,7 +63,7 @@ class PlacementSearch {
   Evaluated run(std::int64_t bound_ns) {
     const int replicas = static_cast<int>(current_.times.size());
     for (int replica = 0; replica < replicas && best_ns_ > bound_ns; ++replica) {
-      find_orders(replica);
+      find_chain(replica);
     }
     // Draws that change nothing, or nothing for the better, cost no evaluation; their number is
     // bounded as well.
@@ -94,40 +94,18 @@ class PlacementSearch {
     return kFirstThreshold * std::max(0.0, 1.0 - spent);
   }
 
-  // Whether the norm may fall, by critical paths and by replays of known orders.
+  // Whether the norm may fall, by the chains that are known.
   bool promising(const Changed& changed) {
-    const bool fixed = evaluator_.fixed_orders();
-    const bool guess = rng_.below(kGuesses) == 0;
-    const std::array<int, 2> of = {changed.replica[0], changed.replica[1]};
-    const std::array<std::int64_t, 2> growth = evaluator_.path_growth(edit_, of);
-    if (growth[0] != PathGain::kUnknown) {
-      const bool shorter = norm_after(changed, growth) < norm_;
-      if (!fixed || !(shorter || guess)) {
-        return shorter || guess;
-      }
-    }
-    std::array<std::int64_t, 2> change = {0, 0};
-    for (int i = 0; i < changed.count; ++i) {
-      const int replica = changed.replica[i];
-      const std::int64_t replayed = evaluator_.replayed_ns(current_.placement, replica);
-      if (replayed == 0 && !evaluator_.lacks_orders(replica)) {
-        return guess;
-      }
-      change[at(i)] = replayed - current_.times[at(replica)].total_ns;
-    }
-    return norm_after(changed, change) < norm_ || (!fixed && guess);
-  }
-
-  // The norm where the changed replicas take so much longer, and keep their limits.
-  [[nodiscard]] double norm_after(const Changed& changed,
-                                  const std::array<std::int64_t, 2>& change) const {
     double norm = norm_;
     for (int i = 0; i < changed.count; ++i) {
       const int replica = changed.replica[i];
-      const std::int64_t time = current_.times[at(replica)].total_ns + change[at(i)];
-      norm += sixteenth_power(static_cast<double>(time) / reference_) - powers_[at(replica)];
+      const std::int64_t chain = evaluator_.chain_ns(current_.placement, replica);
+      if (chain == 0 && !evaluator_.lacks_chain(replica)) {
+        return rng_.below(kUnknownGroups) == 0;
+      }
+      norm += sixteenth_power(static_cast<double>(chain) / reference_) - powers_[at(replica)];
     }
-    return norm;
+    return norm < norm_ || (!evaluator_.fixed_orders() && rng_.below(kGuesses) == 0);
   }
 
   bool accept(const Changed& changed) {
@@ -155,8 +133,7 @@ class PlacementSearch {
     for (int i = 0; i < changed.count; ++i) {
       ++moves_[at(changed.replica[i])];
       take(changed.replica[i], times[i]);
-      evaluator_.keep_orders(changed.replica[i]);
-      evaluator_.take_path(current_.placement, changed.replica[i]);
+      evaluator_.keep_chain(changed.replica[i]);
     }
     keep_best();
     return true;
@@ -173,16 +150,15 @@ class PlacementSearch {
     const int rule = current_.times[at(replica)].rule;
     take(replica, evaluator_.choose_rule(current_.placement, replica, RuleSet::kNear));
     if (current_.times[at(replica)].rule != rule) {
-      find_orders(replica);
+      find_chain(replica);
     }
     keep_best();
   }
 
-  void find_orders(int replica) {
+  void find_chain(int replica) {
     if (evaluator_.evaluations() < budget_.stop) {
       evaluator_.evaluate(current_.placement, replica);
-      evaluator_.keep_orders(replica);
-      evaluator_.take_path(current_.placement, replica);
+      evaluator_.keep_chain(replica);
     }
   }
 

@@ -42,12 +42,11 @@ struct SearchBudget {
 // Three of five moves are on the slowest replica. A move is kept if the 16-norm of the replicas'
 // penalised times (evaluate.h) rises by at most a threshold, which falls from 1e-4 of the step to
 // 0: replicas that are not the slowest improve too. A simulation stops as soon as its move cannot
-// be kept. Moves that leave a replica's critical path
-// (path_gain.h) as long as it was are not simulated at all, nor, where the schedule fixes its
-// orders, those that a replay of the orders (order_replay.h) speaks against; one in eight is of
-// moves to groups without known orders, and of all where the schedule finds its orders. There, too,
-// the slowest replica's rule is chosen again after every few moves that it kept. Returns the best
-// step time seen that keeps the limits, or `start` if none was better.
+// be kept. Moves that leave a replica's critical chain (critical_chain.h) as long as it was are not
+// simulated at all; one in eight is of those to groups without a known chain, and of all where the
+// schedule finds its orders. There, too, the slowest replica's rule is chosen again after every few
+// moves that it kept. Returns the best step time seen that keeps the limits, or `start` if none was
+// better.
 //
 // Ensures   equal arguments give equal results; a larger `stop` never a slower one. Stops at
 //           `bound_ns`, too.

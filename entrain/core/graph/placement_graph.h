@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
@@ -36,14 +35,6 @@ class PlacementGraph {
   // Cost      O(units × kinds of stages) of the slots that changed since the replica's last call;
   //           where their groups changed, too, O(groups × kinds) of the replica.
   const ReplicaGraph& graph(int replica);
-
-  // Without launch constants, by kind of stage: a unit's, or, behind the units, the sum over a
-  // sample's.
-  [[nodiscard]] std::span<const GraphUnit> costs_of(int module, int unit) const {
-    const Module& of = modules_[static_cast<std::size_t>(module)];
-    const auto kinds = static_cast<std::size_t>(of.num_kinds);
-    return {of.units.data() + static_cast<std::size_t>(unit) * kinds, kinds};
-  }
 
  private:
   // A module's costs without launch constants, unit by unit.
