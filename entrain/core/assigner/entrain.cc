@@ -155,16 +155,19 @@ class Sequence {
 
   // Its exchanges can take longer than all else that few evaluations allow, which want an
   // assignment in some milliseconds: all of them only behind what those come to. A replica of one
-  // lane takes the sum of its work whatever its slots, which even bins of whole replicas make
-  // least: those of the best candidate's slots compete as well.
+  // lane takes the sum of its work whatever its slots: the fewer they are, the more even replicas
+  // can be. So a single one competes as well, and where limits bind as many as the best has.
   void offer_rest_of_dflop() {
     if (has_rivals() && !all_exchanges_ && budget_ > kFewEvaluations && spent_ >= kFewEvaluations) {
       all_exchanges_ = true;
       const int given = request_.plan->num_slots;
-      const std::vector<int>& best = best_.placement.num_slots;
-      const int fewest = evaluator_.has_limits() ? *std::max_element(best.begin(), best.end()) : 1;
-      if (request_.plan->lanes.size() == 1 && fewest != given) {
-        offer({dflop_bins(request_, fewest, kDflopExchanges), {}});
+      if (request_.plan->lanes.size() == 1) {
+        offer({dflop_bins(request_, 1, kDflopExchanges), {}});
+        if (over_) {
+          const std::vector<int>& best = best_.placement.num_slots;
+          const int most = *std::max_element(best.begin(), best.end());
+          offer({dflop_bins(request_, most, kDflopExchanges), {}});
+        }
       }
       offer({dflop_bins(request_, given, kDflopExchanges), {}});
     }
