@@ -189,7 +189,7 @@ class Index(VideoTest):
         for clip in clips:
             with self.subTest(clip.name):
                 data = write_records(self.folder, [clip])
-                words = [f"'{clip.name}.{clip.extension}'"]
+                words = [f"'clips/{clip.name}.{clip.extension}'"]
                 self.expect_failure(2, words, "index", *data, "-o", "x.csv")
         data = write_records(self.folder, [*clips, fine])
         result = self.expect_success(

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "entrain/core/planner/plan_candidate.h"
 #include "entrain/core/planner/plan_scorer.h"
-#include "entrain/core/planner/plan_search.h"
 
 namespace entrain {
 

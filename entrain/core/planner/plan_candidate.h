@@ -1,6 +1,6 @@
-// The request to a search for a cluster's plan, and its result for one configuration.
+// The request to a search for a cluster's plan, its result, and that for one configuration.
 //
-// Read first: PlanSearchRequest and PlanCandidate.
+// Read first: PlanSearchRequest, PlanCandidate, PlanSearchResult.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 
 #include "entrain/core/planner/layer_figures.h"
 #include "entrain/core/planner/memory_check.h"
+#include "entrain/core/planner/plan_bound.h"
 #include "entrain/core/planner/plan_space.h"
 #include "entrain/core/spec/cluster.h"
 #include "entrain/core/spec/model.h"
@@ -83,6 +84,56 @@ struct PlanCandidate {
   std::vector<std::int64_t> lane_recompute_ns;  // [lane] part of it in repeated forwards; or empty
   std::vector<std::int64_t> lane_peak_bytes;    // [lane] activations per device
   std::vector<std::int64_t> lane_state_bytes;  // [lane] parameters, gradients, optimizer per device
+};
+
+// The budget of each part of a search without most_simulations: this many simulated steps, and
+// fewer if they take long, counted in units on stages (plan_units.h).
+inline constexpr int kMostSimulations = 28;
+inline constexpr int kLeastSimulations = 8;
+inline constexpr std::int64_t kMostUnitStages = 700'000;
+
+// Steps of a search without most_simulations, if none takes long.
+inline int default_budget(int patience) {
+  return patience * kMostSimulations;
+}
+
+// Configurations excluded by a bound, without simulation.
+struct CutSummary {
+  BoundCause cause = BoundCause::kWork;
+  int module = -1;              // kWork, kMemory: excluded by this module, in `count` of its shapes
+  std::int64_t count = 0;       // shapes (replicas, degrees, stages) of a module, or configurations
+  std::int64_t nearest_ns = 0;  // the least mean bound among them; 0 for kMemory
+  std::string nearest;          // its description; for kMemory the one that misses least bytes
+};
+
+struct PlanSearchResult {
+  std::vector<PlanCandidate> plans;    // simulated ones by mean; of equals the first in the space
+  std::vector<PlanCandidate> stopped;  // by their lower bound of the mean
+  // Set aside when the budget ended, by their time relative to the best plan's on the same batches.
+  std::vector<PlanCandidate> set_aside;
+  std::vector<PlanCandidate> no_fit;
+  std::vector<CutSummary> cuts;
+  std::int64_t shapes = 0;          // replicas × degrees × stages, over all modules
+  std::int64_t configurations = 0;  // listed: no single module excluded them
+  std::int64_t lower_bound_ns = 0;  // lower bound of the mean step time over all plans of the space
+  int simulated_steps = 0;
+  // Whether everything not simulated is proven no faster than the plans listed first
+  // (the best and request.runners_up after it).
+  bool complete = true;
+  std::int64_t left = 0;           // configurations left undecided by the budget
+  std::int64_t left_bound_ns = 0;  // the least mean bound among them
+  // The gain of re-planning for every single one of the batches at no cost of switching,
+  // among the plans that were simulated: mean of the best plan / mean of each batch's best - 1.
+  double dynamic_regret = 0;
+  // Number of further batches that the best plan fits; plans after it were checked on a few of
+  // them at most.
+  int further_batches = 0;
+  // Why nothing fits: which module on which lane lacks how many bytes, and what would do.
+  std::string reason;
+
+  [[nodiscard]] bool fits() const { return !plans.empty(); }
+  // Requires  fits().
+  [[nodiscard]] const PlanCandidate& best() const { return plans.front(); }
 };
 
 }  // namespace entrain

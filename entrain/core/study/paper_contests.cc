@@ -59,7 +59,8 @@ void add_rows(const CasesRequest& request,
   }
 }
 
-Json contest_rows(const PaperStudy& paper,
+Json contest_rows(bool quick,
+                  int threads,
                   const Study& first,
                   const Study& second,
                   const std::vector<Contest>& contests) {
@@ -78,11 +79,11 @@ Json contest_rows(const PaperStudy& paper,
       if (memory.seed != 0 && contest.schedules.size() > 1) {
         request.schedules = {"1f1b", "entrain"};
       }
-      request.steps = paper.quick ? 3 : memory.seed == 0 ? 10 : 5;
+      request.steps = quick ? 3 : memory.seed == 0 ? 10 : 5;
       // Plans of all devices know what their state leaves.
       const bool own_limits = memory.recompute && !contest.plan.limits.lane_bytes.empty();
       request.memory = parse_memory_rule(own_limits ? "plan" : memory.rule);
-      request.threads = paper.threads;
+      request.threads = threads;
       if (contest.tries_slots) {
         request.slots = slot_candidates(contest.plan, study.inputs.global_batch);
       }

@@ -8,7 +8,6 @@
 #include "entrain/core/base/json.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/study/cases.h"
-#include "entrain/core/study/paper_study.h"
 #include "entrain/core/study/study.h"
 
 namespace entrain {
@@ -31,8 +30,10 @@ void add_rows(const CasesRequest& request,
               const std::string& memory,
               Json& rows);
 
-// The rows of all contests with each kind of memory; `second` is the study of the second seed.
-Json contest_rows(const PaperStudy& paper,
+// The rows of all contests with each kind of memory, over fewer steps if `quick`; `second` is the
+// study of the second seed.
+Json contest_rows(bool quick,
+                  int threads,
                   const Study& first,
                   const Study& second,
                   const std::vector<Contest>& contests);

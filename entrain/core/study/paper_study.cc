@@ -274,8 +274,11 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
        {batch_splits(work, kLanes, kGlobalBatch), batch_splits(work, 2 * kLanes, kGlobalBatch)}},
       {"ratios", ratios_by_size(work)},
       {"rows",
-       contest_rows(
-           paper, study, open(paper, setting, kGlobalBatch, 1), contests_of(plans, found))}};
+       contest_rows(paper.quick,
+                    paper.threads,
+                    study,
+                    open(paper, setting, kGlobalBatch, 1),
+                    contests_of(plans, found))}};
 }
 
 // The paper's figure 6: a pipeline of four stages, 16 microbatches of 4.
