@@ -122,6 +122,10 @@ std::string unknown_words(const CLI::App& app) {
       break;  // of an unknown command only its name
     }
   }
+  if (text.empty() && command.get_require_subcommand_min() > 0) {
+    allowed.resize(command.get_subcommands([](const CLI::App*) { return true; }).size());
+    return concat("a command is missing; one of ", join(allowed), "\n");
+  }
   return text;
 }
 

@@ -178,8 +178,16 @@ int verify(const CheckpointFlags& options) {
 // As the run itself writes it at its end. Returns the number of tensors.
 std::size_t export_folder(const engine::UsableCheckpoint& checkpoint,
                           const std::filesystem::path& target) {
-  const std::filesystem::path run =
-      std::filesystem::absolute(checkpoint.path).parent_path().parent_path();
+  const std::filesystem::path checkpoints =
+      std::filesystem::weakly_canonical(checkpoint.path).parent_path();
+  const std::filesystem::path inside =
+      std::filesystem::weakly_canonical(target).lexically_relative(checkpoints);
+  if (!inside.empty() && *inside.begin() != "..") {
+    throw InvalidInput(concat("--model-folder: '",
+                              target.string(),
+                              "' is inside the run's checkpoints, which training thins out"));
+  }
+  const std::filesystem::path run = checkpoints.parent_path();
   const engine::RunConfig config = engine::read_run_config(run / "config.json", {});
   if (!std::filesystem::is_directory(config.model_file)) {
     throw InvalidInput(concat("--model-folder: the run's model '",

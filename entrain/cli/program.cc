@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <filesystem>
+#include <memory>
 #include <string_view>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/version.h"
+#include "entrain/core/report/table.h"
 
 #include "entrain/cli/command.h"
 
@@ -74,6 +76,21 @@ void add_train(CLI::App& app, Action& action, const ProcessGroups& groups) {
   }
 }
 
+// Lists commands by the first sentence of their descriptions; `--help` of one has the rest.
+class FirstSentences : public CLI::Formatter {
+ public:
+  std::string make_subcommand(const CLI::App* command) const override {
+    std::string text = command->get_description();
+    std::ranges::replace(text, '\n', ' ');
+    const std::size_t end = text.find(". ");
+    if (end != std::string::npos) {
+      text.resize(end + 1);
+    }
+    const std::string name = "  " + command->get_name();
+    return wrap(std::string(get_column_width(), ' ') + text + "\n").replace(0, name.size(), name);
+  }
+};
+
 // Its message, without the advice that CLI11 adds. To CLI11 the value after an unknown option is an
 // argument, so what it says of arguments then is not the mistake.
 std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
@@ -85,7 +102,7 @@ std::string message_of(const CLI::ParseError& error, const CLI::App& app) {
 }  // namespace
 
 bool is_for_the_engine(std::string_view word) {
-  return word == "--help" || word == "-h" ||
+  return word == "--help" || word == "-h" || word == "help" ||
          std::ranges::any_of(kCommands, [&](const Command& command) {
            return command.name == word && command.add == nullptr;
          });
@@ -96,6 +113,7 @@ int run_program(std::vector<std::string> arguments, const ProcessGroups& groups)
                "entrain");
   app.set_version_flag("--version", "entrain " + std::string(version()));
   app.require_subcommand(1);
+  app.formatter(std::make_shared<FirstSentences>());
   app.footer(
       "Exit codes: 0 ok, 1 bug, 2 input to correct, 3 file, device or peer failed, 4 nothing "
       "fits,\n"
@@ -110,6 +128,10 @@ int run_program(std::vector<std::string> arguments, const ProcessGroups& groups)
     } else {
       add_missing(app, action, command);
     }
+  }
+  if (!arguments.empty() && arguments.front() == "help") {
+    arguments.erase(arguments.begin());
+    arguments.push_back("--help");
   }
   try {
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them

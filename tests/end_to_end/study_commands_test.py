@@ -343,6 +343,10 @@ class Simulate(StudyTest):
         )
         self.expect_failure(2, ["--memory", "equal"], *self.planned("simulate", "--memory", "eqal"))
         self.expect_failure(2, ["'simulat' is unknown, did you mean 'simulate'?"], "simulat")
+        self.expect_failure(2, ["a command is missing; one of index, profile, cost"])
+        self.expect_failure(2, ["a command is missing; one of paper"], "study")
+        helped = self.expect_success("help", "plan").stdout
+        self.assertEqual(helped, self.expect_success("plan", "--help").stdout)
         self.expect_failure(
             2,
             ["'--polizy=entrain' is unknown, did you mean '--policy'?"],

@@ -391,6 +391,9 @@ class Train(TokenTest):
             2, ["'end' is there"], "checkpoint", "export", "run", *export[-1:], "end"
         )
         self.expect_failure(2, ["--model-folder"], "checkpoint", "export", "run")
+        inside = ["'run/checkpoints/more/folder' is inside the run's checkpoints"]
+        self.expect_failure(2, inside, *export, "run/checkpoints/more/folder")
+        self.assertFalse((self.folder / "run/checkpoints/more").exists())
 
     def test_the_folder_is_written_in_another_dtype(self):
         self.expect_success("train", "run.toml", "--set", "model_dtype=bfloat16")
