@@ -66,6 +66,9 @@ class Search {
         improved_ = false;
         for (const std::size_t near : near_best()) {
           judge_once(near);
+          if (improved_) {
+            break;
+          }
         }
       }
     }
@@ -204,9 +207,9 @@ class Search {
             share * scorer_.simulated_unit_stages() >= request_.patience * kMostUnitStages);
   }
 
-  // Those that differ from the best plan in the shape of one module or in where lanes went, the
-  // nearest in lanes first, then as the order of entries has them: only what comes first under a
-  // budget hangs on it.
+  // Those that differ from the best plan in the shape of one module or in where lanes went: what
+  // goes on twice as far from the best plan before it, then the nearest in lanes, then as the order
+  // of entries has them. Only what comes first under a budget hangs on it.
   [[nodiscard]] std::vector<std::size_t> near_best() const {
     constexpr std::size_t kMost = 4;
     const PlanShape& best = result_.best().config;
@@ -225,7 +228,7 @@ class Search {
         lanes += std::abs(other.modules[module].stages - best.modules[module].stages);
       }
       if (shapes <= 1 || degrees == 0) {
-        similar.emplace_back(lanes, index);
+        similar.emplace_back(goes_on(other) ? 0 : lanes, index);
       }
     }
     const std::size_t count = std::min(kMost, similar.size());
@@ -236,6 +239,18 @@ class Search {
       result.push_back(similar[i].second);
     }
     return result;
+  }
+
+  // Whether lanes go on from the best plan as they went to it, twice as many.
+  [[nodiscard]] bool goes_on(const PlanShape& other) const {
+    PlanShape on = result_.best().config;
+    if (before_.modules.empty() || before_.replicas != on.replicas || before_.layout != on.layout) {
+      return false;
+    }
+    for (std::size_t module = 0; module < on.modules.size(); ++module) {
+      on.modules[module].stages += 2 * (on.modules[module].stages - before_.modules[module].stages);
+    }
+    return on == other;
   }
 
   void judge_once(std::size_t index) {
@@ -356,6 +371,9 @@ class Search {
       ++position;
     }
     improved_ = improved_ || position == 0;
+    if (position == 0 && !result_.plans.empty()) {
+      before_ = result_.best().config;
+    }
     keys_.insert(keys_.begin() + static_cast<std::ptrdiff_t>(position), key);
     result_.plans.insert(result_.plans.begin() + static_cast<std::ptrdiff_t>(position),
                          std::move(candidate));
@@ -371,6 +389,7 @@ class Search {
   std::vector<Entry> entries_;
   std::vector<char> judged_;                       // [entry]
   bool improved_ = false;                          // the best plan, since last asked
+  PlanShape before_;                               // that was the best before it
   std::vector<std::pair<int64_t, int64_t>> keys_;  // [plan of the result] total and number
   std::vector<Undecided> undecided_;               // stopped, unknown whether they fit
   std::vector<Undecided> set_aside_;
