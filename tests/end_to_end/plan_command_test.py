@@ -151,7 +151,6 @@ class ClusterPlan(PlanTest):
             )["rows"]
             self.assertGreater(rows[0]["step_s"], 0)
 
-
     def test_hints_at_a_faster_schedule(self):
         fixed = ("--replicas", 1, "--simulations", 0)
         page = self.expect_success(*self.plan(*fixed)).stdout
