@@ -167,20 +167,21 @@ int run(const AssignFlags& options) {
   for (std::size_t i = 0; i < slots.size(); ++i) {
     tried = i == 0 ? concat("the fastest of ", slots[i]) : concat(tried, ", ", slots[i]);
   }
-  print_text(concat(study.note(),
-                    "\n",
-                    summary_table(rows),
-                    "step ",
-                    options.step,
-                    " under schedule ",
-                    step.plan.schedule,
-                    "\nK: slots of a replica, ",
-                    tried,
-                    " for every policy that does not choose its own (\"own\")\n"
-                    "bound: a time that no assignment and no order on these lanes can beat; gap: "
-                    "step time above it\n"
-                    "deferred: samples whose LLM work runs later; CV, std: of forward times of one "
-                    "replica's slots, mean of replicas; assign: time taken\n"));
+  print_text(
+      concat(study.note(),
+             "\n",
+             summary_table(rows),
+             "step ",
+             options.step,
+             " under schedule ",
+             step.plan.schedule,
+             "\nK: slots of a replica, ",
+             tried,
+             " for every policy that does not choose its own (\"own\")\n"
+             "bound: a time that no assignment and no order of this schedule's operations on "
+             "these lanes can beat; gap: step time above it\n"
+             "deferred: samples whose LLM work runs later; CV, std: of forward times of one "
+             "replica's slots, mean of replicas; assign: time taken\n"));
   if (!options.output.empty()) {
     out() << "written to " << options.output << "\n";
   }

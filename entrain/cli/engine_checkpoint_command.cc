@@ -86,7 +86,7 @@ void show_one(const std::filesystem::path& checkpoint, bool json) {
   for (const auto& [key, value] : summary.items()) {
     if (!value.is_array()) {
       std::cout << key << ": " << (value.is_string() ? value.get<std::string>() : value.dump())
-                << "\n";
+                << (key == "tensors" ? " (weights, and their moments)" : "") << "\n";
     }
   }
   std::cout << table.to_text();
@@ -103,7 +103,7 @@ int show(const CheckpointFlags& options) {
     latest = engine::read_latest(place.folder);
   }
   Json list = Json::array();
-  Table table({"checkpoint", "step", "size", "tensors", "lanes", ""});
+  Table table({"checkpoint", "step", "size", "weights, moments", "lanes", "note"});
   for (const std::filesystem::path& checkpoint : checkpoints_at(place)) {
     const std::string name = checkpoint.filename().string();
     try {

@@ -1,7 +1,9 @@
 // entrain plan: the static plan of a cluster, or the best split of a few lanes.
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iostream>
+#include <utility>
 
 #include <malloc.h>
 #include <nlohmann/json.hpp>
@@ -89,6 +91,11 @@ void set_evaluations(const PlanFlags& options, Plan& plan) {
       options.evaluations >= 0 ? options.evaluations : default_evaluations(plan.replicas);
 }
 
+// While splits of a few lanes are compared.
+int split_evaluations(const PlanFlags& options) {
+  return options.evaluations >= 0 ? options.evaluations : PlanLimits().evaluations;
+}
+
 LaneSplitResult search(const PlanFlags& options, const Study& study) {
   LaneSplitRequest request;
   request.lanes = options.lanes;
@@ -98,9 +105,7 @@ LaneSplitResult search(const PlanFlags& options, const Study& study) {
   set_lanes(options, request.shared_lanes, request.virtual_stages, request);
   request.limits.bytes_per_lane = options.memory_mib << 20U;
   request.limits.chunks = options.chunks;
-  if (options.evaluations >= 0) {
-    request.limits.evaluations = options.evaluations;
-  }
+  request.limits.evaluations = split_evaluations(options);
   LaneSplitResult result = search_split(study, request, batches_of(options, study));
   for (LaneSplit& split : result.splits) {
     set_evaluations(options, split.plan);
@@ -111,7 +116,8 @@ LaneSplitResult search(const PlanFlags& options, const Study& study) {
 constexpr const char* kSplitTerms =
     "lanes: pipeline positions of each module, 2x3: 2 of 3 stages each, |: on the same lanes\n"
     "to best: step time over the fastest split's\n"
-    "bound: a time that no assignment and no order on these lanes can beat; peak: activations\n";
+    "bound: a time that no assignment and no order of the schedule's operations on these lanes can "
+    "beat; peak: activations\n";
 
 void write_plan(const PlanFlags& options,
                 const PlanStudy& input,
@@ -161,8 +167,15 @@ int run_lanes(const PlanFlags& options, const PlanOutputs& outputs) {
     }
     print_json(report);
   } else {
-    print_text(heading(input) + to_string(result, study.model) + kSplitTerms +
-               (result.fits() ? lanes_page(result.best()) : ""));
+    std::string page = heading(input) + to_string(result, study.model) + kSplitTerms;
+    if (result.fits()) {
+      Plan scored = result.best();
+      scored.limits.evaluations = split_evaluations(options);
+      page += faster_schedule(
+          study, std::move(scored), result.splits.front().mean_ns, batches_of(options, study));
+      page += lanes_page(result.best());
+    }
+    print_text(page);
   }
   if (!result.fits()) {
     std::cerr << "entrain: no plan fits: " << result.reason << "\n";
@@ -281,7 +294,13 @@ int run_cluster(const PlanFlags& options, const PlanOutputs& outputs) {
     }
     print_json(report);
   } else if (result.fits()) {
-    std::string page = heading(input) + plan_page(result, request);
+    Plan scored = result.best().plan;
+    scored.limits.evaluations = request.score_evaluations;
+    std::string page =
+        heading(input) +
+        plan_page(result,
+                  request,
+                  faster_schedule(study, std::move(scored), result.best().mean_ns, batches));
     if (regret.batches > 0) {
       page += "\n" + regret_page(regret);
     }
@@ -319,14 +338,28 @@ int run_baseline(const PlanFlags& options, const Output& output) {
   }
   const Plan plan = baseline_plan(study, request);
   warn_beyond_range(study, plan);
+  Plan scored = plan;
+  scored.limits.evaluations =
+      study.cluster.has_value() ? request.search.score_evaluations : split_evaluations(options);
+  const int batches = batches_of(options, study);
+  const StepScore score = mean_step(study, std::move(scored), batches);
   if (options.json) {
     print_json({{"fits", true},
                 {"planner", request.planner},
                 {"note", study.note()},
                 {"left_out", input.left_out},
+                {"step_s", score.fits() ? Json(static_cast<double>(score.ns) * 1e-9) : Json()},
                 {"plan", plan_json(input, plan)}});
   } else {
-    print_text(heading(input) + lanes_page(plan));
+    print_text(heading(input) +
+               (score.fits() ? concat(format_duration(std::chrono::nanoseconds{score.ns}),
+                                      " a step, simulated on ",
+                                      counted(batches, "batch"),
+                                      " with the policy ",
+                                      plan.policy,
+                                      "\n")
+                             : concat("no step simulated: ", score.reason, "\n")) +
+               lanes_page(plan));
   }
   write_plan(options, input, plan, output);
   return 0;

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include <nlohmann/json.hpp>
 
+#include "entrain/core/base/text.h"
 #include "entrain/core/report/plan_page.h"
 #include "entrain/core/report/report_views.h"
 #include "entrain/core/report/step_view.h"
@@ -19,7 +20,8 @@ namespace {
 
 constexpr std::size_t kMostRunnersUp = 10;
 
-using RunnersUp = std::vector<std::pair<std::string, double>>;  // with their ratio to the plan
+// Description, step time over the plan's, how far it was simulated.
+using RunnersUp = std::vector<std::tuple<std::string, double, std::string>>;
 
 Json view_of_found(const PlanStudy& input, const Plan& plan, const RunnersUp& runners_up) {
   const Study& study = input.study;
@@ -38,14 +40,10 @@ Json view_of_found(const PlanStudy& input, const Plan& plan, const RunnersUp& ru
   view["facts"].push_back({"policy", plan.policy});
   view["plan"] = view_of_plan(to_json(plan));
   for (std::size_t i = 0; i < std::min(runners_up.size(), kMostRunnersUp); ++i) {
-    view["plan"]["runners_up"].push_back(
-        {{"what", runners_up[i].first}, {"ratio", runners_up[i].second}});
+    const auto& [what, ratio, how] = runners_up[i];
+    view["plan"]["runners_up"].push_back({{"what", what}, {"ratio", ratio}, {"how", how}});
   }
   return view;
-}
-
-double ratio(std::int64_t time_ns, std::int64_t best_ns) {
-  return best_ns > 0 ? static_cast<double>(time_ns) / static_cast<double>(best_ns) : 1;
 }
 
 Json report_of(Json view, const PlanStudy& input) {
@@ -58,11 +56,12 @@ Json report_of(Json view, const PlanStudy& input) {
 Json plan_report(const PlanStudy& input, const PlanSearchResult& result) {
   const PlanCandidate& best = result.best();
   RunnersUp runners_up;
-  for (std::size_t i = 1; i < result.plans.size(); ++i) {
-    runners_up.emplace_back(describe(result.plans[i], input.study.model),
-                            ratio(result.plans[i].mean_ns, best.mean_ns));
+  for (const RunnerUp& other : ranked(result)) {
+    runners_up.emplace_back(
+        describe(*other.plan, input.study.model), other.ratio, how_far(other, result));
   }
   Json view = view_of_found(input, best.plan, runners_up);
+  view["plan"]["certificate"].push_back("Of the plans searched, it is " + proof_of(result) + ".");
   for (std::size_t lane = 0; lane < best.lane_peak_bytes.size(); ++lane) {
     view["plan"]["lanes"][lane]["peak_bytes"] = best.lane_peak_bytes[lane];
     view["plan"]["lanes"][lane]["state_bytes"] = best.lane_state_bytes[lane];
@@ -75,8 +74,11 @@ Json plan_report(const PlanStudy& input, const LaneSplitResult& result) {
   for (std::size_t i = 1; i < result.splits.size(); ++i) {
     const LaneSplit& split = result.splits[i];
     if (split.reason.empty()) {
-      runners_up.emplace_back(describe(split.shape, input.study.model),
-                              ratio(split.mean_ns, result.splits.front().mean_ns));
+      runners_up.emplace_back(
+          describe(split.shape, input.study.model),
+          static_cast<double>(split.mean_ns) /
+              static_cast<double>(std::max<std::int64_t>(1, result.splits.front().mean_ns)),
+          concat("on all ", counted(std::ssize(split.steps), "batch")));
     }
   }
   return report_of(view_of_found(input, result.best(), runners_up), input);

@@ -1,8 +1,11 @@
 #include "entrain/cli/plan_study.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iostream>
+#include <utility>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/text.h"
@@ -43,6 +46,38 @@ PlanStudy load_plan_study(const StudyInputs& inputs, bool for_study) {
               << "' with video, which `entrain train` does not read\n";
   }
   return result;
+}
+
+StepScore mean_step(const Study& study, Plan plan, std::int64_t steps) {
+  StepScore mean;
+  steps = study.given.empty() ? steps : std::min(steps, study.num_given());
+  for (std::int64_t step = 0; step < steps && mean.fits(); ++step) {
+    const StepCosts costs = batch_costs(study, plan, draw_batch(study, step));
+    StepScore one = score_step(plan, costs, step, study.inputs.seed);
+    mean.ns += one.ns;
+    mean.reason = std::move(one.reason);
+  }
+  mean.ns /= std::max<std::int64_t>(1, steps);
+  return mean;
+}
+
+std::string faster_schedule(const Study& study,
+                            Plan plan,
+                            std::int64_t best_ns,
+                            std::int64_t steps) {
+  if (plan.schedule == "entrain" || plan.policy != "entrain") {
+    return "";
+  }
+  const std::string schedule = std::exchange(plan.schedule, "entrain");
+  const StepScore other = mean_step(study, std::move(plan), steps);
+  return !other.fits() || other.ns >= best_ns
+             ? ""
+             : fmt::format(
+                   "under the schedule entrain instead of {} the same plan's step would take {} "
+                   "({:+.1f} %): --schedule entrain plans for that\n",
+                   schedule,
+                   format_duration(std::chrono::nanoseconds{other.ns}),
+                   100 * (static_cast<double>(other.ns) / static_cast<double>(best_ns) - 1));
 }
 
 // The first lines of a page.

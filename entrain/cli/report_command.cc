@@ -41,12 +41,17 @@ int run(const ReportFlags& options) {
   Json views = Json::array();
   for (const std::string& input : options.inputs) {
     for (Json& view : views_of(input, model ? &*model : nullptr)) {
+      // Of cases that `simulate --json` printed, the name does not say the file.
+      const auto name = view.at("name").get<std::string>();
+      if (options.inputs.size() > 1 && name.find(input) == std::string::npos) {
+        view["name"] = concat(input, ": ", name);
+      }
       views.push_back(std::move(view));
     }
   }
   const Json report =
       report_of_views(std::move(views),
-                      options.inputs.size() == 1 ? options.inputs.front()
+                      options.inputs.size() <= 3 ? join(options.inputs)
                                                  : counted(std::ssize(options.inputs), "input"));
   if (page.named()) {
     page.write(report_page(report));

@@ -143,12 +143,32 @@ class ClusterPlan(PlanTest):
         ):
             name = f"{planner}.json"
             common = ("--replicas", 2, "--microbatch", 2, "-o", name)
-            self.expect_success(*self.as_others(planner, *common))
+            page = self.expect_success(*self.as_others(planner, *common)).stdout
+            self.assertRegex(page, r"\d .?s a step, simulated on 8 batches")
             rows = self.json_of(
                 *("simulate", "--index", "train.csv", "--model", "model.toml"),
                 *("--global-batch", 12, "--plan", name, "--policy", "lpt-2d", "--steps", 1),
             )["rows"]
             self.assertGreater(rows[0]["step_s"], 0)
+
+    def test_hints_at_a_faster_schedule(self):
+        fixed = ("--replicas", 1, "--simulations", 0)
+        page = self.expect_success(*self.plan(*fixed)).stdout
+        self.assertRegex(page, r"under the schedule entrain instead of 1f1b .* take .* \(-\d")
+        self.assertNotIn(
+            "under the schedule entrain instead",
+            self.expect_success(*self.plan(*fixed, "--schedule", "entrain")).stdout,
+        )
+
+    def test_scores_plans_of_others_as_its_own(self):
+        given = self.json_of(*self.as_others("b-min", "-o", "other.json"))
+        rows = self.json_of(
+            *("simulate", "--index", "train.csv", "--model", "model.toml", "--global-batch", 12),
+            *("--cluster", "cluster.toml", "--plan", "other.json", "--policy", "entrain"),
+            *("--schedule", given["plan"]["schedule"], "--steps", 8, "--evaluations", 50),
+        )["rows"]
+        times = rows[0]["curves"]["predicted_step_s"]
+        self.assertAlmostEqual(given["step_s"], sum(times) / len(times), delta=2e-9)
 
 
 class LanesOfSeveralStages(PlanTest):

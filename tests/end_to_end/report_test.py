@@ -188,6 +188,7 @@ class Report(CliTest):
         self.expect_success("report", "train.csv", "cases.json", "-o", "both.html")
         views = data_of(self.folder / "both.html")["views"]
         self.assertEqual(len(views), 1 + len(json.loads(cases)["rows"]))
+        self.assertEqual(views[1]["name"], "cases.json: sequential with 1f1b")
 
     def test_what_a_run_writes_is_no_place_for_other_things(self):
         if not self.has_engine():
@@ -263,7 +264,7 @@ class Report(CliTest):
     @unittest.skipIf(BROWSER is None, "needs chromium")
     def test_balance_and_memory_are_read_by_pointing_and_by_keys(self):
         common = ["--lanes", 2, "--replicas", 2, "--policy", "lpt-2d", "--report", "page.html"]
-        self.expect_success(*self.simulate(*common))
+        result = self.expect_success(*self.simulate(*common, "--json"))
         view = data_of(self.folder / "page.html")["views"][0]
         slots = view["balance"]["slots"]
         memory = [lane["memory"] for lane in view["timelines"][0]["lanes"]]
@@ -278,6 +279,8 @@ class Report(CliTest):
         drawn = self.draw(self.folder / "page.html", acts=acts)
         values = [float(value) for value in drawn.figures["balance-at"]]
         self.assertEqual(values, [slots[0][-1][0], slots[0][-1][1]])
+        bubble = json.loads(result.stdout)["rows"][0]["bubble"]
+        self.expect_figure(drawn, "idle-fraction", bubble)
         # The first lane's is read no more once the second's has the focus.
         at = [float(value) for value in drawn.figures["memory-at-time"]]
         self.assertEqual(at, [memory[1]["time_ns"][-1]])

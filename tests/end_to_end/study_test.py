@@ -101,7 +101,7 @@ class StudyTest(CliTest):
             verdict["claim"]: (verdict["holds"], verdict["found"])
             for verdict in json.loads(result.stdout)
         }
-        claims = ("One sample asks", "fresh batch", "settles by batch", "faster than every")
+        claims = ("One sample asks", "fresh batch", "settles by batch", "whatever policy")
         for words in (*claims, "everybody chooses"):
             chosen = [answer for claim, answer in answers.items() if words in claim]
             self.assertTrue(chosen, words)

@@ -131,6 +131,7 @@ struct IndexSummary {
   Percentiles pixels;              // per image
   Percentiles audio_milliseconds;  // per clip
   std::int64_t videos = 0;
+  std::int64_t text_only = 0;             // samples without image, clip and video
   std::optional<Percentiles> llm_tokens;  // per sample; with a model
 };
 

@@ -76,6 +76,8 @@ void summarise(const std::vector<SampleSizes>& samples,
       pixels.push_back(std::int64_t{size.width} * size.height);
     }
     summary.videos += std::ssize(sample.videos);
+    summary.text_only +=
+        sample.images.empty() && sample.audio_seconds.empty() && sample.videos.empty() ? 1 : 0;
     for (const double seconds : sample.audio_seconds) {
       milliseconds.push_back(std::llround(seconds * 1e3));
     }
@@ -108,11 +110,15 @@ void note_videos(const ModelSpec& model,
 }
 
 std::string to_string(const IndexSummary& summary) {
-  std::string out = fmt::format("{}, {}, {}{}\n",
-                                counted(summary.rows, "sample"),
-                                counted(summary.images.total, "image"),
-                                counted(summary.audio_milliseconds.count, "audio clip"),
-                                summary.videos == 0 ? "" : ", " + counted(summary.videos, "video"));
+  std::string out =
+      fmt::format("{}, {}, {}{}{}\n",
+                  counted(summary.rows, "sample"),
+                  counted(summary.images.total, "image"),
+                  counted(summary.audio_milliseconds.count, "audio clip"),
+                  summary.videos == 0 ? "" : ", " + counted(summary.videos, "video"),
+                  summary.text_only == 0 || summary.text_only == summary.rows
+                      ? ""
+                      : fmt::format("; {} of text only", counted(summary.text_only, "sample")));
   const auto line = [&](std::string_view name, const Percentiles& values) {
     if (values.count > 0) {
       out += fmt::format("  {:<24} p50 {:>9}   p90 {:>9}   p99 {:>9}   max {:>9}\n",

@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include "entrain/core/base/text.h"
 #include "entrain/core/planner/memory_reason.h"
 #include "entrain/core/planner/part_search.h"
 #include "entrain/core/planner/plan_scorer.h"
@@ -182,7 +183,7 @@ class Summary {
                 space.degrees()[static_cast<std::size_t>(module)][static_cast<std::size_t>(index)],
                 stages};
             return fmt::format(
-                "{} replicas of {}", replicas, describe(shape, *request_.model, module));
+                "{} of {}", counted(replicas, "replica"), describe(shape, *request_.model, module));
           });
         }
       });

@@ -10,6 +10,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/explain.h"
 #include "entrain/core/report/table.h"
+#include "entrain/core/schedule/schedule.h"
 
 namespace entrain {
 namespace {
@@ -63,11 +64,13 @@ std::vector<Cause> causes_of(const Explanation& explanation) {
 
 std::string certificate_text(const Explanation& explanation, const ExplainRequest& request) {
   std::string text = fmt::format(
-      "Step time {} by '{}' with '{}'. No assignment and order on these lanes can be faster than "
-      "{}: gap {} %.\n",
+      "Step time {} by '{}' with '{}'. No assignment and order on these lanes {} can be faster "
+      "than {}: gap {} %.\n",
       duration(explanation.step_ns),
       request.step->assignment.policy,
       request.plan->schedule,
+      splits_backward(request.plan->schedule) ? "(backwards split or whole)"
+                                              : "with whole backwards",
       duration(explanation.bound_ns),
       format_fixed(100 * explanation.gap(), 1));
   const std::vector<Cause> causes = causes_of(explanation);

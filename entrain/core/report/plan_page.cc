@@ -11,12 +11,14 @@
 #include "entrain/core/planner/plan_scorer.h"
 #include "entrain/core/planner/recompute_levels.h"
 #include "entrain/core/report/table.h"
+#include "entrain/core/schedule/schedule.h"
 
 namespace entrain {
 namespace {
 
 constexpr int kBar = 20;          // characters of a full bar
 constexpr std::size_t kRows = 5;  // of a list
+constexpr std::size_t kRunnersUp = 10;
 
 std::string time_of(std::int64_t ns) {
   return format_duration(std::chrono::nanoseconds{ns});
@@ -160,13 +162,42 @@ std::string further(const PlanSearchResult& result, const FurtherBatches& batche
                      of);
 }
 
+// The plans that the lower bound holds for: "with …; under schedules …".
+std::string restrictions(const PlanSearchRequest& request) {
+  const SpaceOptions& space = request.space;
+  std::vector<std::string> with;
+  if (space.shared_lanes == SharedLanes::kNever) {
+    with.emplace_back("no lanes shared by all modules (but a single one)");
+  } else if (space.shared_lanes == SharedLanes::kOnly) {
+    with.emplace_back("lanes that all modules share");
+  }
+  with.push_back(space.virtual_stages == kAutoVirtualStages
+                     ? fmt::format("{} to {} stages of a module on a lane",
+                                   space.virtual_only ? 2 : 1,
+                                   kMostVirtualStages)
+                     : counted(space.virtual_stages, "stage") + " of a module on a lane");
+  if (!space.idle_devices) {
+    with.emplace_back("no more idle devices than must be");
+  }
+  if (space.replicas > 0) {
+    with.push_back(counted(space.replicas, "replica"));
+  }
+  if (request.recompute == RecomputeRule::kFull) {
+    with.emplace_back("every layer recomputed");
+  }
+  return fmt::format(
+      "with {}; under schedules {}",
+      join(with),
+      splits_backward(request.schedule) ? "with whole or split backwards" : "with whole backwards");
+}
+
 std::string certificate(const PlanSearchResult& result, const PlanSearchRequest& request) {
   const PlanCertificate& of = result.best().plan.certificate;
   std::string text = fmt::format(
       "certificate, over {} of {}\n"
       "  simulated    {:>10}  policy {}, schedule {}, {} a step\n"
-      "  lower bound  {:>10}  under every plan of this cluster and every assignment of the batches "
-      "above\n"
+      "  lower bound  {:>10}  of every plan of this cluster {}; whatever the assignment of these "
+      "batches\n"
       "  ratio        {:>10.3f}\n"
       "  regret       {:>9.2f}%  that a new plan for every batch would gain, over the "
       "simulated\n",
@@ -177,6 +208,7 @@ std::string certificate(const PlanSearchResult& result, const PlanSearchRequest&
       result.best().plan.schedule,
       request.score_evaluations,
       time_of(result.lower_bound_ns),
+      restrictions(request),
       of.ratio,
       100 * of.dynamic_regret);
   if (of.b_min > 0) {
@@ -186,16 +218,7 @@ std::string certificate(const PlanSearchResult& result, const PlanSearchRequest&
         format_count(of.b_min));
   }
   text += further(result, request.further);
-  if (result.complete) {
-    return text +
-           "  proven: everything that was not simulated is no faster than what is ranked "
-           "here\n";
-  }
-  return text + fmt::format(
-                    "  not proven: the budget of {} simulated steps left configurations "
-                    "whose lower bound is {}; give more with --simulations\n",
-                    result.simulated_steps,
-                    time_of(result.left_bound_ns));
+  return text + "  " + proof_of(result) + "\n";
 }
 
 double margin(const PlanSearchResult& result, std::int64_t mean_ns) {
@@ -221,31 +244,18 @@ std::string virtual_stages(const PlanSearchResult& result) {
 }
 
 std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
+  const std::vector<RunnerUp> others = ranked(result);
   std::string text = "runners-up\n";
-  for (std::size_t i = 1; i < std::min(kRows, result.plans.size()); ++i) {
-    text += fmt::format("  {:>10}  +{:.2f} %  {}\n",
-                        time_of(result.plans[i].mean_ns),
-                        margin(result, result.plans[i].mean_ns),
-                        describe(result.plans[i], model));
+  for (std::size_t i = 0; i < std::min(kRunnersUp, others.size()); ++i) {
+    text += fmt::format("  {:+.2f} %  {}  {}\n",
+                        100 * (others[i].ratio - 1),
+                        how_far(others[i], result),
+                        describe(*others[i].plan, model));
   }
-  for (std::size_t i = 0; i < std::min(kRows - 2, result.stopped.size()); ++i) {
-    text += fmt::format("  {:>10}  +{:.2f} % at least, stopped after {} of {} batches  {}\n",
-                        time_of(result.stopped[i].mean_ns),
-                        margin(result, result.stopped[i].mean_ns),
-                        result.stopped[i].steps.size(),
-                        result.best().steps.size(),
-                        describe(result.stopped[i], model));
+  if (others.size() > kRunnersUp) {
+    text += fmt::format("  and {} more\n", others.size() - kRunnersUp);
   }
-  for (std::size_t i = 0; i < std::min(kRows - 2, result.set_aside.size()); ++i) {
-    const PlanCandidate& candidate = result.set_aside[i];
-    text += fmt::format("  {:>10}  {:+.2f} % on {} of {} batches, then set aside  {}\n",
-                        "",
-                        100 * (time_over(candidate, result.best().steps) - 1),
-                        candidate.steps.size(),
-                        result.best().steps.size(),
-                        describe(candidate, model));
-  }
-  return result.plans.size() + result.stopped.size() + result.set_aside.size() > 1 ? text : "";
+  return others.empty() ? "" : text;
 }
 
 // Plans rejected only because of a further batch.
@@ -322,7 +332,53 @@ std::string describe(const PlanCandidate& candidate, const ModelSpec& model) {
                                                                         : "");
 }
 
-std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& request) {
+std::vector<RunnerUp> ranked(const PlanSearchResult& result) {
+  std::vector<RunnerUp> others;
+  for (const std::vector<PlanCandidate>* list :
+       {&result.plans, &result.stopped, &result.set_aside}) {
+    for (const PlanCandidate& plan : *list) {
+      if (&plan != &result.best()) {
+        others.push_back({&plan,
+                          plan.state == CandidateState::kSetAside
+                              ? time_over(plan, result.best().steps)
+                              : 1 + margin(result, plan.mean_ns) / 100});
+      }
+    }
+  }
+  std::stable_sort(others.begin(), others.end(), [](const RunnerUp& a, const RunnerUp& b) {
+    return a.ratio < b.ratio;
+  });
+  return others;
+}
+
+std::string how_far(const RunnerUp& other, const PlanSearchResult& result) {
+  const std::string batches =
+      fmt::format("{} of {} batches", other.plan->steps.size(), result.best().steps.size());
+  switch (other.plan->state) {
+    case CandidateState::kStopped:
+      return fmt::format("at least, stopped after {}", batches);
+    case CandidateState::kSetAside:
+      return fmt::format("on {}, then set aside: not proven", batches);
+    default:
+      return fmt::format("on all {}", counted(std::ssize(result.best().steps), "batch"));
+  }
+}
+
+std::string proof_of(const PlanSearchResult& result) {
+  if (result.complete) {
+    return "proven: everything that was not simulated is no faster than what is ranked here";
+  }
+  return fmt::format(
+      "not proven: the budget of {} simulated steps left {} that may be faster, though none below "
+      "{}, their own lower bound; give more with --simulations",
+      result.simulated_steps,
+      counted(result.left, "configuration"),
+      time_of(result.left_bound_ns));
+}
+
+std::string plan_page(const PlanSearchResult& result,
+                      const PlanSearchRequest& request,
+                      const std::string& hint) {
   const ModelSpec& model = *request.model;
   const ClusterSpec& cluster = *request.cluster;
   if (!result.fits()) {
@@ -340,7 +396,7 @@ std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& r
       used,
       counted(all, "device"),
       shares(best));
-  text += virtual_stages(result);
+  text += virtual_stages(result) + hint;
   text += fmt::format("\none replica, first lane to last\n{}\n",
                       lanes_table(best, cluster.memory_bytes));
   const std::string recomputed = recomputation(best);

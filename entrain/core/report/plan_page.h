@@ -14,10 +14,28 @@ namespace entrain {
 
 // The plan in a sentence; its lanes, one per row, with module, layers, devices, share of the
 // slowest lane's work and memory; the certificate; runners-up with their margins; what each bound
-// excluded. If nothing fits: the reason.
+// excluded. If nothing fits: the reason. `hint`: lines after the first ones; may be empty.
 //
 // Requires  `result` is search_plans(request).
-std::string plan_page(const PlanSearchResult& result, const PlanSearchRequest& request);
+std::string plan_page(const PlanSearchResult& result,
+                      const PlanSearchRequest& request,
+                      const std::string& hint = "");
+
+// A plan behind the best.
+struct RunnerUp {
+  const PlanCandidate* plan = nullptr;  // of the result
+  double ratio = 1;  // its step time over the best plan's, on the batches that it has run; of one
+                     // that was stopped: at least
+};
+
+// All plans behind the best that were simulated, in full or in part, fastest first.
+// Requires  result.fits(); the result outlives what is returned.
+std::vector<RunnerUp> ranked(const PlanSearchResult& result);
+// "on 3 of 8 batches, then set aside: not proven".
+std::string how_far(const RunnerUp& other, const PlanSearchResult& result);
+
+// Whether the best plan is proven to be that, and what the budget left if not.
+std::string proof_of(const PlanSearchResult& result);
 
 // "2 replicas of …, 12 layers recomputed, sharded optimizer".
 std::string describe(const PlanCandidate& candidate, const ModelSpec& model);

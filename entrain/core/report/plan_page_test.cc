@@ -1,5 +1,7 @@
 #include "entrain/core/report/plan_page.h"
 
+#include <cmath>
+
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/random.h"
@@ -78,6 +80,45 @@ TEST(PlanPage, SaysThatTheBudgetEndedTheSearch) {
   const PlanSearchResult result = search_plans(request);
   ASSERT_FALSE(result.complete);
   expect_page_words(plan_page(result, request), {"not proven: the budget of", "--simulations"});
+}
+
+TEST(PlanPage, NamesWhatTheBoundIsOf) {
+  const oracle::PlanCase plan_case = make_case();
+  PlanSearchRequest request = plan_case.request_of();
+  request.schedule = "1f1b";
+  request.space.shared_lanes = SharedLanes::kNever;
+  expect_page_words(plan_page(search_plans(request), request),
+                    {"1 stage of a module on a lane", "with whole backwards"});
+  request.space.shared_lanes = SharedLanes::kOnly;
+  request.schedule = "entrain";
+  expect_page_words(plan_page(search_plans(request), request),
+                    {"with lanes that all modules share", "whole or split backwards"});
+}
+
+TEST(Ranked, OrdersStoppedAndSetAsidePlansByTheirTime) {
+  PlanSearchResult result;
+  const auto add = [](std::vector<PlanCandidate>& to,
+                      CandidateState state,
+                      std::vector<std::int64_t> steps,
+                      std::int64_t mean_ns) {
+    PlanCandidate plan;
+    plan.state = state;
+    plan.steps = std::move(steps);
+    plan.mean_ns = mean_ns;
+    to.push_back(plan);
+  };
+  add(result.plans, CandidateState::kSimulated, {100, 120}, 110);
+  add(result.plans, CandidateState::kSimulated, {200, 240}, 220);
+  add(result.stopped, CandidateState::kStopped, {130}, 165);
+  add(result.set_aside, CandidateState::kSetAside, {103}, 90);
+  std::vector<std::string> lines;
+  for (const RunnerUp& other : ranked(result)) {
+    lines.push_back(std::to_string(std::llround(100 * other.ratio)) + " " + how_far(other, result));
+  }
+  EXPECT_EQ(lines,
+            (std::vector<std::string>{"103 on 1 of 2 batches, then set aside: not proven",
+                                      "150 at least, stopped after 1 of 2 batches",
+                                      "200 on all 2 batches"}));
 }
 
 TEST(PlanPage, SaysWhyNothingFits) {

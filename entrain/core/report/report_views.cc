@@ -62,15 +62,15 @@ Json view_of_case(const Json& row, const std::string& where) {
   const double step_s = reader.required<double>("step_s");
   const double bound_s = reader.required<double>("lower_bound_s");
   view["headline"].push_back(
-      fmt::format("The step is predicted to take {:.4g} s, {:.2f} times its lower bound.",
-                  step_s,
+      fmt::format("The step is predicted to take {}, {:.2f} times its lower bound.",
+                  seconds_text(step_s),
                   bound_s > 0 ? step_s / bound_s : 0.0));
   add_fact(view, "median step", seconds_text(step_s));
   add_fact(view, "95th percentile", seconds_text(reader.required<double>("step_p95_s")));
   add_fact(view, "lower bound", seconds_text(bound_s));
   add_fact(view, "over the best", fmt::format("{:.3f}", reader.required<double>("vs_best")));
   add_fact(
-      view, "idle", fmt::format("{:.0f} %", kWholePercent * reader.required<double>("bubble")));
+      view, "bubble", fmt::format("{:.0f} %", kWholePercent * reader.required<double>("bubble")));
   add_fact(view, "slots", fmt::format("{:.4g}", reader.required<double>("num_slots")));
   add_fact(
       view, "peak memory of a lane", format_bytes(reader.required<std::int64_t>("peak_bytes")));
@@ -211,11 +211,11 @@ Json view_of_plan(const Json& plan) {
   const Json& certificate = plan.at("certificate");
   if (const double ratio = certificate.at("ratio").get<double>(); ratio > 0) {
     sentences.push_back(
-        fmt::format("When it was made its step was simulated to take {:.4g} s, {:.3f} times the "
-                    "lower bound of {:.4g} s over all plans.",
-                    certificate.at("simulated_s").get<double>(),
+        fmt::format("When it was made its step was simulated to take {}, {:.3f} times the lower "
+                    "bound of {} over all plans that were searched.",
+                    seconds_text(certificate.at("simulated_s").get<double>()),
                     ratio,
-                    certificate.at("lower_bound_s").get<double>()));
+                    seconds_text(certificate.at("lower_bound_s").get<double>())));
     if (const int further = certificate.at("further_batches").get<int>(); further > 0) {
       sentences.push_back(
           fmt::format("{} further global batches were found to fit in memory.", further));

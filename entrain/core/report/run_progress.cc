@@ -418,7 +418,8 @@ void RunWatch::add_warnings(WallTime now, RunProgress& progress) const {
   constexpr double kNotableWait = 0.05;
   warn(progress.data_wait.value_or(0) >= kNotableWait, [&] {
     return fmt::format(
-        "ranks wait for samples {:.0f} % of the step: more data.decode_threads or a feed may help",
+        "ranks wait for samples {:.0f} % of the step: more data.decode_threads or a feed may help, "
+        "or fewer ranks where they outnumber the host's cores, which decoding shares with them",
         100 * *progress.data_wait);
   });
   warn(feeds_ && last.has_value() && last->fed.value_or(0) < 0.5, [&] {

@@ -13,6 +13,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/critical_path.h"
 #include "entrain/core/report/gap_causes.h"
+#include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
@@ -424,11 +425,12 @@ std::vector<std::string> headline_of(const StepViewRequest& request) {
   if (request.bound.count() > 0) {
     result.push_back(fmt::format(
         "The step is predicted to take {}, {:.2f} times its lower bound of {} (over all "
-        "assignments and orders on these lanes).",
+        "assignments and orders on these lanes{}).",
         format_duration(request.predicted->makespan),
         static_cast<double>(request.predicted->makespan.count()) /
             static_cast<double>(request.bound.count()),
-        format_duration(request.bound)));
+        format_duration(request.bound),
+        splits_backward(request.program->schedule) ? "" : " with whole backwards"));
   }
   if (request.measured != nullptr && request.predicted->makespan.count() > 0) {
     result.push_back(fmt::format(

@@ -139,13 +139,19 @@ TEST(StepView, HoldsTheTimelineOfRandomCases) {
       computes += std::ssize(own);
     }
     EXPECT_GT(computes, 0);
+    std::int64_t working = 0;
     for (const Json& lane : view["lanes"]) {
+      working += lane["forward_ns"].get<std::int64_t>() + lane["backward_ns"].get<std::int64_t>();
       std::int64_t sum = 0;
       for (const auto& [key, value] : lane.items()) {
         sum += key.ends_with("_ns") ? value.get<std::int64_t>() : 0;
       }
       ASSERT_EQ(sum, drawn.timeline.makespan.count());
     }
+    const auto whole = static_cast<double>(drawn.timeline.makespan.count()) *
+                       static_cast<double>(view["lanes"].size());
+    ASSERT_NEAR(1 - static_cast<double>(working) / whole, bubble_fraction(drawn.timeline), 1e-9)
+        << "what the page calls the bubble";
     for (std::size_t replica = 0; replica < drawn.program.replicas.size(); ++replica) {
       Json of_slots = std::vector<std::int64_t>(drawn.program.num_stages.size());
       for (const Json& slot : view["balance"]["slots"][replica]) {
@@ -216,8 +222,13 @@ TEST(StepView, SaysInWordsWhereTheTimeWent) {
             std::string::npos);
   EXPECT_NE(view["headline"][0].get<std::string>().find("% of the lanes' time is arithmetic"),
             std::string::npos);
-  EXPECT_NE(view["headline"][1].get<std::string>().find("times its lower bound"),
-            std::string::npos);
+  const auto bound = view["headline"][1].get<std::string>();
+  EXPECT_NE(bound.find("times its lower bound"), std::string::npos);
+  EXPECT_NE(bound.find("with whole backwards"), std::string::npos) << bound;
+  Program halves = step.program;
+  halves.schedule = "zb-h1";
+  request.program = &halves;
+  EXPECT_EQ(headline_of(request).at(1).find("whole backwards"), std::string::npos);
   EXPECT_EQ(view["timelines"].size(), 2U);
   EXPECT_EQ(view["timelines"][1]["label"], "measured");
   EXPECT_EQ(view["timelines"][0]["lanes"], view["timelines"][1]["lanes"]);

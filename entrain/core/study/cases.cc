@@ -13,6 +13,7 @@
 #include "entrain/core/base/parallel.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/thread_safety.h"
+#include "entrain/core/report/critical_path.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/step/step.h"
 
@@ -104,6 +105,9 @@ class CaseRunner {
     result.step_ns = step.timeline.makespan.count();
     result.bound_ns = step.bound.count();
     result.causes = gap_causes(step.program, step.timeline, inputs_.costs, step.bound);
+    for (const LaneAccount& lane : lane_accounts(step.program, step.timeline)) {
+      result.reduction_ns = std::max<std::int64_t>(result.reduction_ns, lane.reduction.count());
+    }
     result.bubble = bubble_fraction(step.timeline);
     result.peak_bytes = *std::max_element(step.peak_bytes.begin(), step.peak_bytes.end());
     result.lane_peak_bytes = step.peak_bytes;

@@ -80,6 +80,7 @@ struct CaseStep {
   std::int64_t step_ns = 0;
   std::int64_t bound_ns = 0;        // step_lower_bound()
   std::optional<GapCauses> causes;  // of step_ns - bound_ns; none for a mean over plans
+  std::int64_t reduction_ns = 0;    // of gradients over replicas, on the lane that takes longest
   double bubble = 0;
   std::vector<int> num_slots;                 // [replica]
   std::int64_t deferred = 0;                  // samples per encoder and slot

@@ -208,9 +208,6 @@ std::string wrong_costs_csv(const Results& results) {
 
 // "0.773 | 0.433–0.944"
 std::string spread_cells(const std::vector<double>& values) {
-  if (values.empty()) {
-    return "– | –";
-  }
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
   return fmt::format("{:.3f} | {:.3f}–{:.3f}", median(values), *low, *high);
 }
@@ -233,6 +230,9 @@ std::string ablation_table(const Results& results) {
               ratios.push_back(step_of(*row) / step_of(*base));
             }
           }
+          if (ratios.empty()) {
+            continue;
+          }
           text += fmt::format("| {} | {} | {} | {} | {} | {} |\n",
                               planner,
                               policy,
@@ -244,7 +244,15 @@ std::string ablation_table(const Results& results) {
       }
     }
   }
-  return text;
+  std::size_t same = 0;
+  const std::vector<const Json*> settings = of_kind(results, "setting");
+  for (const Json* setting : settings) {
+    const Json& stages = setting->at("stages");
+    same += stages.at("b-min") == stages.at("ours") ? 1U : 0U;
+  }
+  return text + fmt::format("\nThe plans `b-min` and `ours` are the same split in {} of {}.\n",
+                            same,
+                            counted(std::ssize(settings), "setting"));
 }
 
 std::string scale_table(const Results& results) {

@@ -114,6 +114,18 @@ TEST(PaperVerdicts, OursLosesWhereARivalIsFaster) {
       << verdict(lost, "memory equal").finding;
 }
 
+TEST(PaperVerdicts, ATieIsNeitherFasterNorSlower) {
+  const PaperVerdict found = verdict({setting("a", {.rival = 0.8004}),
+                                      setting("b", {.rival = 0.9}),
+                                      setting("c", {.rival = 0.799})},
+                                     "memory equal");
+  EXPECT_EQ(found.answer, PaperAnswer::kYes);
+  EXPECT_NE(found.finding.find("Of 3 settings `entrain` is faster than all rivals in 1, within 0.2 "
+                               "% of the fastest in 2, slower in 0."),
+            std::string::npos)
+      << found.finding;
+}
+
 // Plans of all devices have a claim of their own, in which `entrain` has our plan of them too; its
 // steps under others' plans are nobody's.
 TEST(PaperVerdicts, PlansOfAllDevicesAreJudgedApart) {
@@ -203,6 +215,8 @@ TEST(PaperVerdicts, SamplesWithoutEncoderWorkHaveNoRatio) {
 TEST(PaperVerdicts, ASplitThatCostsMuchIsNotBest) {
   Json result = setting("a", {});
   EXPECT_EQ(verdict({result}, "wrong split").answer, PaperAnswer::kYes);
+  result["sensitivity"]["4:4"] = 4.5;
+  EXPECT_EQ(verdict({result}, "wrong split").answer, PaperAnswer::kPartly) << "far from 1.85";
   result["stages"]["b-min"] = "4:4";
   EXPECT_EQ(verdict({result}, "wrong split").answer, PaperAnswer::kNo);
 }
@@ -250,9 +264,12 @@ TEST(PaperPageOf, TablesAreRectangular) {
   }
   EXPECT_EQ(tables, 9U);
   EXPECT_EQ(page.verdicts.size(), paper_verdicts({result}).size());
-  EXPECT_NE(page.files.front().second.find("| ours | entrain | entrain | free | 0.800 |"),
+  const std::string& text = page.files.front().second;
+  EXPECT_NE(text.find("| ours | entrain | entrain | free | 0.800 |"), std::string::npos) << text;
+  EXPECT_NE(text.find("`b-min` and `ours` are the same split in 1 of 1 setting."),
             std::string::npos)
-      << page.files.front().second;
+      << text;
+  EXPECT_EQ(text.find("| ours | entrain-paper |"), std::string::npos) << "rows of no setting";
 }
 
 // Of the settings in which bubbles are looked at: figures 15 and 13.

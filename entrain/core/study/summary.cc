@@ -91,8 +91,10 @@ void add_causes(const CaseResult& result, CaseSummary& summary) {
       summary.causes[cause] += static_cast<double>(step.causes->time[cause].count()) / bound;
     }
     summary.in_bound += static_cast<double>(step.causes->in_bound.count()) / bound;
+    summary.reduction += static_cast<double>(step.reduction_ns) / bound;
     steps += 1;
   }
+  summary.reduction /= std::max(1.0, steps);
   for (double& cause : summary.causes) {
     cause /= steps;
   }

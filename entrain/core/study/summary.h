@@ -37,6 +37,7 @@ struct CaseSummary {
   // no step has them.
   std::vector<double> causes;  // [GapCause]
   double in_bound = 0;
+  double reduction = 0;  // of gradients, on the lane that takes longest, likewise
   double bubble = 0;
   double num_slots = 0;  // mean over replicas and steps
   int given_slots = 0;   // to the policy; 0: it chose its own

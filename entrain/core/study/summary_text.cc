@@ -22,9 +22,11 @@ std::string duration(double value_s) {
 constexpr std::string_view kTimeTerms =
     "step time, p95: median and 95th percentile over the steps; vs best: over the fastest that "
     "fits\n"
-    "bound: a time that no assignment and no order on these lanes can beat; gap: step time above "
-    "it\n"
-    "bubble: share of the step in which lanes wait; deferred: samples whose LLM work runs later\n"
+    "bound: a time that no assignment and no order of the schedule's operations on these lanes "
+    "can\n"
+    "beat, lower where the schedule splits backwards; gap: step time above it\n"
+    "bubble: share of lanes' time without forward and backward; deferred: samples whose LLM work\n"
+    "runs later\n"
     "peak memory: activations on the fullest lane; assign: time that making the assignment takes\n";
 
 constexpr std::string_view kBalanceTerms =
@@ -90,6 +92,17 @@ std::string time_table(const std::vector<CaseSummary>& summaries) {
   return table.to_text();
 }
 
+// Of the case in which it is largest, as a share of the bound.
+std::string reduction_text(double share) {
+  constexpr double kNotable = 0.0005;
+  return share < kNotable
+             ? ""
+             : fmt::format(
+                   "reduction of gradients over replicas: up to {:.1f} % of the bound on one lane, "
+                   "while\nothers wait (drain); the bound has it too (less in bound)\n",
+                   100 * share);
+}
+
 std::string cause_table(const std::vector<CaseSummary>& summaries) {
   std::vector<std::string> header = {"policy", "schedule"};
   for (int cause = 0; cause < kNumGapCauses; ++cause) {
@@ -98,7 +111,9 @@ std::string cause_table(const std::vector<CaseSummary>& summaries) {
   header.insert(header.end(), {"less in bound", "gap"});
   Table table(header, kLabels);
   bool any = false;
+  double reduction = 0;
   for (const CaseSummary& summary : summaries) {
+    reduction = std::max(reduction, summary.reduction);
     if (summary.causes.empty()) {
       continue;
     }
@@ -115,7 +130,7 @@ std::string cause_table(const std::vector<CaseSummary>& summaries) {
   }
   return any ? "\ntime above the bound by cause, on the busiest lane of the slowest replica, mean "
                "over steps:\n" +
-                   table.to_text() + std::string(kCauseTerms)
+                   table.to_text() + std::string(kCauseTerms) + reduction_text(reduction)
              : "";
 }
 
@@ -168,7 +183,9 @@ std::string to_string(const std::vector<CaseSummary>& summaries,
   text += kTimeTerms;
   text += gain_text(summaries);
   text += cause_table(summaries);
-  text += "\nbalance of forward times, at the plan's number of slots:\n";
+  text +=
+      "\nbalance of forward times, so that policies compare: assigned again with the plan's number "
+      "of\nslots (K) where the rows above have another\n";
   text += balance_table(summaries, modules);
   text += kBalanceTerms;
   for (const CaseSummary& summary : summaries) {

@@ -38,5 +38,16 @@ TEST(GainText, PartsPolicyAndSchedule) {
   EXPECT_EQ(gain_text({}), "");
 }
 
+TEST(SummaryText, SaysWhatReductionsTake) {
+  const auto text_of = [](std::int64_t reduction_ns) {
+    CaseStep step = gain_step(160, 100);
+    step.causes = GapCauses();
+    step.reduction_ns = reduction_ns;
+    return to_string(summarise({{"entrain", "1f1b", {step}, 4}}), {}, {});
+  };
+  EXPECT_NE(text_of(60).find("up to 60.0 % of the bound on one lane"), std::string::npos);
+  EXPECT_EQ(text_of(0).find("reduction of gradients"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace entrain

@@ -17,6 +17,10 @@ function make(tag, options = {}, ...children) {
   return node;
 }
 
+// A name or path that may be broken behind slashes.
+const breakable = (text) => String(text).split(/(?<=\/)/).flatMap((part, k) => (k ? [make("wbr"),
+  part] : [part]));
+
 // A figure of the data as text; the exact number is in data-value.
 function figure(name, value, text, options = {}) {
   return make("span", { "data-figure": name, "data-value": value, ...options }, text);
@@ -100,7 +104,7 @@ function colour(name) {
   if (!(name in colours)) colours[name] = getComputedStyle(root).getPropertyValue(name).trim();
   return colours[name];
 }
-const view_colour = (index) => `var(--view-${index % 6})`;
+const view_colour = (index) => `var(--view-${index % 12})`;
 
 // Which colours a module has: "llm" its own, the other modules in their order.
 function module_colour(modules, index) {
@@ -120,8 +124,8 @@ function key(colour_value, text, shape = "") {
 const is_index = (view) => Array.isArray(view.distributions);
 
 function view_heading(view, index, several) {
-  return several ? make("h3", { class: "viewname", style: { "--color": view_colour(index) } }, view
-    .name) : null;
+  return several ? make("h3", { class: "viewname", style: { "--color": view_colour(index) } },
+    make("span", {}, breakable(view.name))) : null;
 }
 
 // One block a view, side by side; views without data have none. Null if no view has data.

@@ -255,7 +255,7 @@ function steps_section(views) {
     simple("samples-per-second", "samples_per_s", "Samples per second", "samples/s", (v) =>
       `${digits(v)} samples/s`),
     simple("grad-norm", "grad_norm", "Gradient norm", "", number),
-    simple("bubble", "bubble", "Bubble", "fraction of the step that lanes are idle",
+    simple("bubble", "bubble", "Bubble", "share of lanes' time without forward and backward",
     percent, { from_zero: true }),
     simple("data-wait", "data_wait_s", "Waiting for data", "per step",
     seconds_text, { from_zero: true }),

@@ -20,7 +20,8 @@ const LANE_PARTS = [
   ["gradient_ns", "waits for gradients", "--w-gradient"],
   ["drain_ns", "drain", "--w-drain"]
 ];
-const IDLE_PARTS = ["fill_ns", "features_ns", "activation_ns", "gradient_ns", "drain_ns"];
+// Of the bubble, as docs/simulate.md defines it: neither forward nor backward runs.
+const IDLE_PARTS = ["reduction_ns", "optimizer_ns", "fill_ns", "features_ns", "activation_ns", "gradient_ns", "drain_ns"];
 const lane_title = (lane) =>
   `replica ${lane.replica} lane ${lane.lane}: ${lane.stages ?? lane.name}`;
 
@@ -57,10 +58,10 @@ const headlines = (view) => view.headline.map((text) => make("p", { class: "head
 function facts_list(facts) {
   if (!facts.length) return null;
   return make("dl", { class: "facts" }, facts.map(([name, value]) => make("div", {}, make("dt", {},
-    name), make("dd", {}, figure(`fact-${name}`, value, value)))));
+    name), make("dd", {}, figure(`fact-${name}`, value, breakable(value))))));
 }
 
-// Idle share of all lanes' time in a step, from the best source that the view has.
+// Share of all lanes' time in a step without forward and backward, from the best source that the view has.
 function idle_fraction(view) {
   if (view.lanes.length) {
     const busy = sum(view.lanes.map((lane) => sum(LANE_PARTS.map(([name]) => (IDLE_PARTS.includes(
@@ -92,7 +93,7 @@ function comparison(views) {
       ?.lower_bound_s), time_text],
     ["step over bound", "compared-over-bound", (view) => (view.gap ? view.gap.step_ns / view.gap
       .bound_ns : NaN), (v) => `${v.toFixed(3)} ×`],
-    ["idle share of lanes", "compared-idle", idle_fraction, percent],
+    ["bubble", "compared-idle", idle_fraction, percent],
     ["drawn step, measured", "compared-measured", made("measured"), time_text],
     ["median tokens/s", "compared-tokens-per-second", (view) => median(view.steps
       ?.llm_tokens_per_s), (v) => digits(v)],
@@ -108,7 +109,7 @@ function comparison(views) {
   const cell = (view, [, name, value, text]) => (Number.isFinite(value(view)) ? figure(name, value(
     view), text(value(view))) : null);
   const heads = views.map((view, index) => make("span", { class: "viewname",
-    style: { "--color": view_colour(index) } }, make("span", {}, view.name)));
+    style: { "--color": view_colour(index) } }, make("span", {}, breakable(view.name))));
   const all = views.map((_, k) => k + 1);
   const figures = !columns.length ? null : views.length <= 5 ?
     table(["", ...heads], columns.map((column) => [column[0], ...views.map((view) => cell(view,
@@ -120,7 +121,7 @@ function comparison(views) {
   const facts = names.map((name) => {
     const values = views.map((view) => view.facts.find(([fact]) => fact === name)?.[1] ?? null);
     return { class: new Set(values).size > 1 ? "differs" : null, cells: [name, ...values.map((
-        value) => (value === null ? null : figure(`fact-${name}`, value, value)))] };
+        value) => (value === null ? null : figure(`fact-${name}`, value, breakable(value))))] };
   });
   const [id, title] = is_index(views[0]) ? ["data-comparison", "Comparison of the data"] : [
     "comparison", "Comparison"
@@ -128,7 +129,7 @@ function comparison(views) {
   return section(id, title, null, make("div", { class: "pair" },
     figures && make("div", {}, figures),
     names.length ? make("div", {}, table(["settings; rows that differ are bold", ...views.map((
-      view) => view.name)], facts, { label: "Settings of the views" })) : null));
+      view) => make("span", {}, breakable(view.name)))], facts, { label: "Settings of the views" })) : null));
 }
 
 // How the causes and the bound make up the step: step = (bound - in_bound) + causes + rest.
@@ -184,12 +185,22 @@ function gap_section(views) {
       percent(rest / gap.step_ns))]), make("span", { class: "said" },
       "The lane has this much more to do than the bound counts.")]);
   }
+  const note = "In the predicted step, on the busiest lane of the slowest replica. The grey part of a bar is work; the coloured parts are the causes below.";
+  const block = make("div", { style: { "margin-top": "12px" } }, bars);
+  if (shown.length > 2) { // a row a view, since columns of all would not fit
+    const cases = shown.map(({ view, index, gap }) => [view_heading(view, index, true), ...causes
+      .map((name) => figure(`gap-${name}`, of(gap, name),
+        `${time_text(of(gap, name))}, ${percent(of(gap, name) / gap.step_ns)}`))
+    ]);
+    return section("gap", "Where the gap to the bound goes", note, block, table(["time, of the step",
+        ...causes], cases, { numeric: causes.map((_, k) => k + 1), label: "Causes of the gap" }),
+      make("ul", { class: "list" }, causes.map((name) => make("li", {}, make("b", {}, name), ": ",
+        CAUSES[name] || ""))));
+  }
   const headings = ["cause", ...shown.flatMap(({ view }) => [several ? clip_front(view.name, 28) : "time",
     "of the step"
   ]), "in words"];
-  return section("gap", "Where the gap to the bound goes",
-    "In the predicted step, on the busiest lane of the slowest replica. The grey part of a bar is work; the coloured parts are the causes below.",
-    make("div", { style: { "margin-top": "12px" } }, bars),
+  return section("gap", "Where the gap to the bound goes", note, block,
     table(headings, rows, { numeric: shown.flatMap((_, k) => [2 * k + 1, 2 * k + 2]),
       class: several ? "causes" : "causes one", label: "Causes of the gap" }));
 }
@@ -217,8 +228,8 @@ function lanes_section(views) {
           "lane-busy-fraction", share, `${digits(100 * share, 2)} % busy`))
       ];
     });
-    return [make("p", { class: "note" }, "Together the lanes are idle for ", figure(
-      "idle-fraction", idle, percent(idle)), " of their time."), make(
+    return [make("p", { class: "note" }, "Bubble: for ", figure("idle-fraction", idle,
+      percent(idle)), " of the lanes' time neither forward nor backward runs."), make(
     "div", { class: "lanes" }, rows)];
   };
   return section("lanes", "How each lane spends the predicted step", null,
@@ -233,7 +244,7 @@ function plan_block(view) {
   const columns = [
       ["lane", (lane) => String(lane.lane)],
       ["stages", (lane) => lane.stages.map(({ module, stage, begin, end }) =>
-        `${module} ${stage}: layers ${begin} to ${end - 1}`).join("; ")],
+        `${module} ${stage}: ${end - begin === 1 ? `layer ${begin}` : `layers ${begin} to ${end - 1}`}`).join("; ")],
       ["layers", (lane) => figure("plan-layers", sum(lane.stages.map((stage) => stage.end - stage
         .begin)), count_text(sum(lane.stages.map((stage) => stage.end - stage.begin))))],
       ["devices", (lane) => lane.devices],
@@ -251,8 +262,8 @@ function plan_block(view) {
     "li", {}, text))) : null,
     ...(runners_up.length ? [make("p", { class: "sub" },
         "The next best plans, with their step time as a multiple of this one's:"),
-      table(["plan", "step time"], runners_up.map(({ what, ratio }) => [what, figure(
-        "runner-up-ratio", ratio, `${ratio.toFixed(3)} ×`)]), { numeric: [1],
+      table(["plan", "step time", "simulated"], runners_up.map(({ what, ratio, how }) => [what,
+        figure("runner-up-ratio", ratio, `${ratio.toFixed(3)} ×`), how]), { numeric: [1],
         label: "Runners-up" })
     ] : [])
   ];
