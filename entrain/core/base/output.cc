@@ -179,6 +179,11 @@ bool is_kind(OutputKind kind, std::string_view head) {
     constexpr std::size_t kLengthBytes = 8;
     head.remove_prefix(std::min(kLengthBytes, head.size()));
   }
+  // Pages of earlier versions have their title after a comment.
+  if (kind == OutputKind::kPage &&
+      begins_with(head, "<!doctypehtml><!--Thepageof`entrainreport`.")) {
+    return true;
+  }
   const Mark& mark = mark_of(kind);
   const std::string_view line = head.substr(0, head.find('\n'));
   const auto holds = [&](std::string_view part) {
