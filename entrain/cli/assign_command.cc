@@ -139,7 +139,7 @@ int run(const AssignFlags& options) {
   }
   Outputs outputs(input_files(options.study, options.plan), options.force);
   const Output output = outputs.open("--output", options.output, OutputKind::kAssignment);
-  const Study study = open_study(options.study);
+  const Study study = open_study(options.study, options.plan);
   Plan plan = make_plan(options.plan, study);
   if (!options.schedule.empty()) {
     plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();

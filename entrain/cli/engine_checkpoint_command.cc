@@ -178,22 +178,14 @@ int verify(const CheckpointFlags& options) {
 // As the run itself writes it at its end. Returns the number of tensors.
 std::size_t export_folder(const engine::UsableCheckpoint& checkpoint,
                           const std::filesystem::path& target) {
-  const std::filesystem::path checkpoints =
-      std::filesystem::weakly_canonical(checkpoint.path).parent_path();
-  const std::filesystem::path inside =
-      std::filesystem::weakly_canonical(target).lexically_relative(checkpoints);
-  if (!inside.empty() && *inside.begin() != "..") {
-    throw InvalidInput(concat("--model-folder: '",
-                              target.string(),
-                              "' is inside the run's checkpoints, which training thins out"));
-  }
-  const std::filesystem::path run = checkpoints.parent_path();
+  const std::filesystem::path run =
+      std::filesystem::weakly_canonical(checkpoint.path).parent_path().parent_path();
   const engine::RunConfig config = engine::read_run_config(run / "config.json", {});
   if (!std::filesystem::is_directory(config.model_file)) {
     throw InvalidInput(concat("--model-folder: the run's model '",
                               config.model_file,
                               "' is no Hugging Face folder, of which this would be a copy with "
-                              "other weights"));
+                              "other weights; write the weights alone with -o FILE.safetensors"));
   }
   const std::vector<engine::NamedParameter> weights =
       engine::checkpoint_weights(checkpoint.path, checkpoint.manifest);
@@ -202,14 +194,32 @@ std::size_t export_folder(const engine::UsableCheckpoint& checkpoint,
   return weights.size();
 }
 
+// --force, too, replaces no folder: what else lies in it is not known.
+void check_new_folder(const std::string& target) {
+  if (std::filesystem::exists(target)) {
+    throw InvalidInput(concat("--model-folder: '",
+                              target,
+                              "' is there, and --force replaces files alone; name a folder that is "
+                              "not, or remove it first"));
+  }
+  if (const auto around = checkpoint_around(target); !around.empty()) {
+    throw InvalidInput(concat("--model-folder: '",
+                              target,
+                              "' is among the checkpoints in '",
+                              around.string(),
+                              "', which training thins out; name a folder elsewhere"));
+  }
+}
+
 int export_to(const CheckpointFlags& options) {
   const bool folder = !options.model_folder.empty();
-  if (folder != options.output.empty()) {
-    throw InvalidInput("--output: one of --output and --model-folder is needed");
+  if (folder && !options.output.empty()) {
+    throw InvalidInput("--output and --model-folder: only one can be given");
   }
-  if (folder && std::filesystem::exists(options.model_folder)) {
-    throw InvalidInput(
-        concat("--model-folder: '", options.model_folder, "' is there; name a folder that is not"));
+  if (folder) {
+    check_new_folder(options.model_folder);
+  } else if (options.output.empty()) {
+    throw InvalidInput("--output: one of --output and --model-folder is needed");
   }
   Outputs outputs({options.path}, options.force);
   const Output output = outputs.open("--output", options.output, OutputKind::kWeights);

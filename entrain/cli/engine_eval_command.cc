@@ -8,11 +8,13 @@
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json_text.h"
+#include "entrain/core/base/text.h"
 #include "entrain/core/families/family.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
 #include "entrain/cli/study_options.h"
+#include "entrain/engine/checkpoint/layout.h"
 #include "entrain/engine/train/data_set.h"
 #include "entrain/engine/train/evaluate.h"
 #include "entrain/engine/train/memory_fit.h"
@@ -78,8 +80,27 @@ struct Judged {
   std::optional<engine::RunConfig> config;
 };
 
+// A checkpoint has the shards of its ranks, not one file of weights.
+void refuse_checkpoint(const char* option, const std::filesystem::path& path) {
+  const bool one = std::filesystem::exists(path / "manifest.json");
+  if (!one && !std::filesystem::exists(path / engine::kLatestName)) {
+    return;
+  }
+  const std::filesystem::path plain = (path / "").parent_path();
+  throw InvalidInput(concat(option,
+                            ": '",
+                            path.string(),
+                            one ? "' is a checkpoint" : "' holds a run's checkpoints",
+                            "; write its weights with `entrain checkpoint export ",
+                            plain.string(),
+                            " -o w.safetensors` and judge them with `entrain eval ",
+                            (one ? plain.parent_path() : plain).parent_path().string(),
+                            " --weights w.safetensors`"));
+}
+
 Judged judged_at(const std::filesystem::path& folder) {
   const std::filesystem::path model = folder / "model.json";
+  refuse_checkpoint("run", folder);
   if (!std::filesystem::exists(model) && std::filesystem::exists(folder / "config.json")) {
     return {load_model(folder), folder, std::nullopt};
   }
@@ -91,6 +112,9 @@ Judged judged_at(const std::filesystem::path& folder) {
 int run(const EvalFlags& options) {
   const std::filesystem::path folder(options.run);
   const Judged judged = judged_at(folder);
+  if (!options.weights.empty()) {
+    refuse_checkpoint("--weights", options.weights);
+  }
   const ModelSpec& model = judged.model;
   const engine::RunConfig config = judged.config.value_or(engine::RunConfig());
   const std::string index = options.index.empty() ? config.data.validation : options.index;

@@ -50,7 +50,7 @@ std::vector<std::vector<Operation>> read_order(const std::string& file, const Pl
 }
 
 int run(const ExplainFlags& options) {
-  const Study study = open_study(options.study);
+  const Study study = open_study(options.study, options.plan);
   const std::string policy = parse_names(options.policy, policy_names(), "--policy").front();
   Plan plan = make_plan(options.plan, study);
   if (!options.schedule.empty()) {

@@ -38,7 +38,7 @@ struct SimulateFlags {
   std::string assignment;
   int one_sample = 0;
   std::string policies = "sequential,random,lpt-2d,entrain";
-  std::string schedules = "1f1b";
+  std::string schedules;   // empty: the plan's
   std::int64_t steps = 0;  // 0: see num_steps()
   int threads = 1;
   std::string links = "own";
@@ -188,7 +188,9 @@ CasesRequest cases_request(const SimulateFlags& options,
   request.study = &study;
   request.plan = plan;
   request.policies = parse_selection(options.policies, policy_names(), "--policy");
-  request.schedules = parse_selection(options.schedules, schedule_names(), "--schedule");
+  request.schedules = options.schedules.empty()
+                          ? parse_names(plan.schedule, schedule_names(), "--plan: schedule")
+                          : parse_selection(options.schedules, schedule_names(), "--schedule");
   request.steps = options.assignment.empty() ? steps : 1;
   request.memory = parse_memory_rule(options.plan.memory);
   request.threads = options.threads;
@@ -259,11 +261,13 @@ int run(const SimulateFlags& options) {
   const Output trace = outputs.open("--trace", options.trace, OutputKind::kTrace);
   const Output report = outputs.open("--report", options.report, OutputKind::kPage);
   const Output torch_csv = outputs.open("--torch-csv", options.torch_csv, OutputKind::kTorchOrder);
-  const Study study = open_study(options.study);
+  const Study study = open_study(options.study, options.plan);
   // Names and numbers are checked before anything takes time.
   const std::int64_t steps = num_steps(options, study);
   parse_selection(options.policies, policy_names(), "--policy");
-  parse_selection(options.schedules, schedule_names(), "--schedule");
+  if (!options.schedules.empty()) {
+    parse_selection(options.schedules, schedule_names(), "--schedule");
+  }
   const Plan plan = make_plan(options.plan, study);
   const CasesRequest request = cases_request(options, study, plan, steps);
   const std::vector<CaseResult> cases = simulate_cases(options, request);
@@ -329,10 +333,9 @@ void add_simulate_command(CLI::App& app, Action& action) {
       ->add_option(
           "--policy", options->policies, "all, or comma-separated: " + join(policy_names()))
       ->capture_default_str();
-  command
-      ->add_option(
-          "--schedule", options->schedules, "all, or comma-separated: " + join(schedule_names()))
-      ->capture_default_str();
+  command->add_option("--schedule",
+                      options->schedules,
+                      "all, or comma-separated (default: the plan's): " + join(schedule_names()));
   command
       ->add_option("--steps",
                    options->steps,

@@ -29,10 +29,12 @@ struct StudyFlags {
   bool json = false;
 };
 
-void check_folder(const std::string& option, const std::string& folder) {
+void check_folder(const std::string& option,
+                  const std::string& folder,
+                  const std::string& hint = "") {
   std::error_code error;  // one that cannot be looked at is none
   if (!folder.empty() && !std::filesystem::is_directory(folder, error)) {
-    throw InvalidInput(concat(option, ": '", folder, "' is not a folder"));
+    throw InvalidInput(concat(option, ": '", folder, "' is not a folder", hint));
   }
 }
 
@@ -60,7 +62,10 @@ PaperPage run_shown(const StudyFlags& options, std::int64_t parts) {
 
 int run(StudyFlags options) {
   check_folder("--manifests", options.manifests);
-  check_folder("--models", options.models);
+  check_folder("--models",
+               options.models,
+               "; outside of Entrain's source tree give --models and --cluster, its configs/models "
+               "and its configs/clusters/a40-64.toml");
   options.study.manifests = options.manifests;
   options.study.models = options.models;
   options.study.cluster = options.cluster;

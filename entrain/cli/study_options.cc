@@ -6,9 +6,11 @@
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/analytic.h"
 #include "entrain/core/cost/consistency.h"
 #include "entrain/core/cost/profile_range.h"
 #include "entrain/core/planner/lane_split.h"
+#include "entrain/core/spec/cost_origin.h"
 #include "entrain/core/spec/media.h"
 
 #include "entrain/cli/checked_options.h"
@@ -43,7 +45,8 @@ void add_sample_options(CLI::App& command, StudyInputs& inputs) {
       "--profile,-p",
       inputs.profile,
       "profile JSON of `entrain profile`, or analytic:DEVICE (cpu-2core, a40, a40-nvlink, h100); "
-      "default: analytic, of the cluster's device or an a40 (a run without plan.profile: of a "
+      "default: analytic, of the cluster's device, as the plan's or of an a40 (a run without "
+      "plan.profile: of a "
       "cpu-2core)");
   command
       .add_option("--freeze",
@@ -70,6 +73,33 @@ Study open_study(const StudyInputs& inputs, bool draws) {
   const std::string repeats = draws ? repetition_warning(study) : "";
   if (!repeats.empty()) {
     print_warnings({repeats});
+  }
+  return study;
+}
+
+Study open_study(StudyInputs inputs, const PlanOptions& plan) {
+  const bool assumed = inputs.costs.empty() && inputs.profile.empty();
+  const std::optional<CostOrigin> origin =
+      assumed && !plan.file.empty() ? plan_origin(plan.file) : std::nullopt;
+  if (!origin.has_value()) {
+    return open_study(inputs);
+  }
+  for (const std::string& device : device_model_names()) {
+    if (inputs.cluster.empty() && origin->profile == "analytic:" + device) {
+      inputs.profile = origin->profile;
+    }
+  }
+  Study study = open_study(inputs);
+  study.assumed = true;
+  if (origin->profile != study.origin.profile) {
+    print_warnings({concat("--plan '",
+                           plan.file,
+                           "' was made with other costs (",
+                           to_string(*origin),
+                           ") than the assumed ",
+                           study.origin.profile,
+                           ", of which all times are: give ",
+                           origin->device.empty() ? "--costs" : "--profile")});
   }
   return study;
 }

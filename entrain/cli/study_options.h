@@ -61,6 +61,10 @@ struct PlanOptions {
   std::string layout;           // as lanes_of_layout() reads
 };
 
+// Of a command with a plan: where the inputs name neither profile nor cluster, the analytic profile
+// that the plan file was made with; a warning where the costs assumed are others than that file's.
+Study open_study(StudyInputs inputs, const PlanOptions& plan);
+
 // The step that an assignment's file says it is of; 0 where it says none.
 std::int64_t step_of_assignment(const Json& document, const std::string& file);
 

@@ -48,7 +48,8 @@ std::vector<std::string> page_of(const RunWatch& watch,
                                  const std::optional<RunProgress>& progress) {
   PageStyle style;
   style.colour = may_colour();
-  style.clock = clock_now();
+  const bool over = progress.has_value() && progress->state != RunState::kRunning;
+  style.clock = (over ? "seen at " : "") + clock_now();  // not when it ended
   if (!progress.has_value()) {
     return waiting_page(run, watch.metrics().filename().string(), style);
   }

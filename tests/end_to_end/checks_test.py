@@ -180,6 +180,19 @@ class Warnings(Checks):
         self.expect_failure(2, words, "assign", *STUDY, "--plan", "plan.json")
         self.expect_failure(2, words, "train", "run.toml", "--set", "plan.file=plan.json")
 
+    def test_a_plan_file_takes_the_place_of_keys_and_says_so(self):
+        self.expect_success("plan", *STUDY, "--lanes", "2", "-o", "plan.json")
+        file = ["train", "run.toml", "--set", "plan.file=plan.json", "--dry-run"]
+        for setting in ("plan.replicas=2", "plan.stages.llm=1", "plan.num_slots=8"):
+            words = [f"--set {setting}", "has no effect", "plan.json", "take plan.file away"]
+            self.expect_failure(2, words, *file, "--set", setting)
+        run = self.folder / "run.toml"
+        run.write_text(run.read_text().replace("[plan]", "[plan]\nmax_deferral = -1"))
+        said = self.expect_success(*file).stderr
+        self.assertIn("decides what the run file says of", said)
+        self.assertIn("plan.max_deferral", said)
+        self.assertNotIn("has no effect", self.expect_success(*file[:2], "--dry-run").stderr)
+
     def test_a_run_says_what_hardly_can_be_meant(self):
         settings = ["plan.num_slots=20", "optimizer.warmup_steps=200"]
         arguments = [word for setting in settings for word in ("--set", setting)]

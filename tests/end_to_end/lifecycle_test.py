@@ -126,11 +126,34 @@ class Lifecycle(CliTest):
         self.assertIn("before its first checkpoint; it starts again", again.stderr)
         self.assertEqual(self.losses(), whole)
 
+    def test_no_run_begins_among_the_checkpoints_of_one(self):
+        self.expect_success(*self.arguments())
+        before = self.digests()
+        for key in ("output", "checkpoint.folder"):
+            inside = "run/checkpoints/step-00000006/run"
+            words = [f"{key}: '{inside}' is among the checkpoints in", "a folder elsewhere"]
+            settings = [f"{key}={inside}"] if key == "output" else ["output=b", f"{key}={inside}"]
+            for more in ([], ["--dry-run"], ["--overwrite"]):
+                self.expect_failure(2, words, *self.arguments(*settings), *more)
+        self.assertEqual(self.digests(), before)
+
+    def test_an_input_of_the_run_is_not_set_aside(self):
+        self.expect_success(*self.arguments())
+        again = self.arguments("plan.file=run/plan.json", "seed=9")
+        before = self.digests()
+        for more in ([], ["--dry-run"]):
+            words = ["'run/plan.json'", "plan.file", "would move it away", "copy it"]
+            self.expect_failure(2, words, *again, "--overwrite", *more)
+        self.assertEqual(self.digests(), before)
+        (self.folder / "run/plan.json").rename(self.folder / "plan.json")
+        self.expect_success(*again[:-4], "--set", "plan.file=plan.json", *again[-2:], "--overwrite")
+
     def test_files_that_no_run_wrote_are_not_written_over(self):
         run = self.folder / "run"
         run.mkdir()
         (run / "config.json").write_text('{"model_type": "llama"}')
-        self.expect_failure(2, ["config.json", "--overwrite"], *self.arguments())
+        refused = self.expect_failure(2, ["config.json", "another output"], *self.arguments())
+        self.assertNotIn("--overwrite", refused.stderr)
         self.assertEqual((run / "config.json").read_text(), '{"model_type": "llama"}')
         self.assertEqual([path.name for path in run.iterdir()], ["config.json"])
         (run / "config.json").rename(run / "notes.txt")

@@ -289,6 +289,7 @@ class Simulate(StudyTest):
         )
         self.assertEqual(len(report["rows"]), 1)
         self.expect_failure(2, ["--plan", "--lanes"], *self.study("simulate"))
+        self.expect_failure(2, ["--models", "--cluster"], "study", "paper", "-o", "paper")
 
     def test_a_searched_plan_is_that_of_plan(self):
         lanes = ("--lanes", 2)

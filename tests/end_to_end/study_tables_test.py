@@ -77,6 +77,20 @@ class TableTest(CliTest):
 
 
 class Tables(TableTest):
+    def test_costs_and_schedule_are_the_plans(self):
+        made = ("--profile", "analytic:h100", "--schedule", "entrain", "-o", "plan.json")
+        self.expect_success(*self.batch("plan", "--lanes", 2, *made))
+        for command in ("simulate", "explain", "assign"):
+            shown = self.expect_success(*self.batch(command, "--plan", "plan.json"))
+            self.assertIn("analytic:h100", shown.stdout)
+        rows = self.expect_success(*self.batch("simulate", "--plan", "plan.json", "--json")).stdout
+        self.assertIn('"schedule":"entrain"', rows.replace(" ", ""))
+        self.assertNotIn('"schedule":"1f1b"', rows.replace(" ", ""))
+        plan = self.folder / "plan.json"
+        plan.write_text(plan.read_text().replace("analytic:h100", "own.json"))
+        said = self.expect_success(*self.batch("simulate", "--plan", "plan.json")).stderr
+        self.assertIn("was made with other costs", said)
+
     def test_name_device_and_profile_first_and_are_at_most_a_hundred_columns_wide(self):
         for name, arguments in self.commands().items():
             result = self.run_program(*arguments)

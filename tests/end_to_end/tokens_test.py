@@ -5,6 +5,7 @@ Needs the packages `tokenizers` and numpy, as the program's own Python has them.
 
 import json
 import os
+import shutil
 import signal
 import struct
 import subprocess
@@ -391,9 +392,15 @@ class Train(TokenTest):
             2, ["'end' is there"], "checkpoint", "export", "run", *export[-1:], "end"
         )
         self.expect_failure(2, ["--model-folder"], "checkpoint", "export", "run")
-        inside = ["'run/checkpoints/more/folder' is inside the run's checkpoints"]
+        inside = ["'run/checkpoints/more/folder' is among the checkpoints in"]
         self.expect_failure(2, inside, *export, "run/checkpoints/more/folder")
+        other = ["checkpoint", "export", "other/checkpoints", *export[-1:]]
+        shutil.copytree(self.folder / "run", self.folder / "other")
+        self.expect_failure(2, inside, *other, "run/checkpoints/more/folder")  # another run's
         self.assertFalse((self.folder / "run/checkpoints/more").exists())
+        forced = [*export, "end", "--force"]
+        self.expect_failure(2, ["'end' is there", "--force replaces files alone"], *forced)
+        self.expect_failure(2, ["--output and --model-folder: only one"], *forced, "-o", "w")
 
     def test_the_folder_is_written_in_another_dtype(self):
         self.expect_success("train", "run.toml", "--set", "model_dtype=bfloat16")

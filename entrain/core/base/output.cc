@@ -131,28 +131,6 @@ std::string description_of(std::string_view head, std::uintmax_t bytes) {
   return fmt::format("{} ({})", what, format_bytes(static_cast<std::int64_t>(bytes)));
 }
 
-// The folder on the way to `path` that belongs to a checkpoint of a run, empty where none does.
-fs::path checkpoint_around(const fs::path& path) {
-  std::error_code error;
-  const auto is_step = [](std::string_view name) {
-    constexpr std::string_view kStep = "step-";
-    name.remove_prefix(name.starts_with('.') ? 1 : 0);
-    return name.starts_with(kStep) && name.size() > kStep.size() &&
-           std::isdigit(static_cast<unsigned char>(name[kStep.size()])) != 0;
-  };
-  fs::path folder = fs::weakly_canonical(path, error).parent_path();
-  for (; folder.has_relative_path(); folder = folder.parent_path()) {
-    const std::string name = folder.filename().string();
-    if (is_step(name) && (name.starts_with('.') || fs::exists(folder / "manifest.json", error))) {
-      return folder;
-    }
-    if (is_step(head_of(folder / "latest"))) {
-      return folder;
-    }
-  }
-  return {};
-}
-
 // Whether `path` is `folder` or in it.
 bool is_within(const fs::path& path, const fs::path& folder) {
   std::error_code error;
@@ -201,6 +179,11 @@ bool is_kind(OutputKind kind, std::string_view head) {
     constexpr std::size_t kLengthBytes = 8;
     head.remove_prefix(std::min(kLengthBytes, head.size()));
   }
+  // Pages of earlier versions have their title after a comment.
+  if (kind == OutputKind::kPage &&
+      begins_with(head, "<!doctypehtml><!--Thepageof`entrainreport`.")) {
+    return true;
+  }
   const Mark& mark = mark_of(kind);
   const std::string_view line = head.substr(0, head.find('\n'));
   const auto holds = [&](std::string_view part) {
@@ -216,6 +199,27 @@ std::string content_of(const fs::path& path) {
   std::error_code error;
   const std::uintmax_t bytes = fs::file_size(path, error);
   return description_of(head_of(path), error ? 0 : bytes);
+}
+
+fs::path checkpoint_around(const fs::path& path) {
+  std::error_code error;
+  const auto is_step = [](std::string_view name) {
+    constexpr std::string_view kStep = "step-";
+    name.remove_prefix(name.starts_with('.') ? 1 : 0);
+    return name.starts_with(kStep) && name.size() > kStep.size() &&
+           std::isdigit(static_cast<unsigned char>(name[kStep.size()])) != 0;
+  };
+  fs::path folder = fs::weakly_canonical(path, error).parent_path();
+  for (; folder.has_relative_path(); folder = folder.parent_path()) {
+    const std::string name = folder.filename().string();
+    if (is_step(name) && (name.starts_with('.') || fs::exists(folder / "manifest.json", error))) {
+      return folder;
+    }
+    if (is_step(head_of(folder / "latest"))) {
+      return folder;
+    }
+  }
+  return {};
 }
 
 void Output::write(std::string_view content) const {

@@ -36,6 +36,7 @@ const std::map<OutputKind, std::string> kWritten = {
     {OutputKind::kAnswers, "{\"id\":\"a\",\"kind\":\"\",\"expected\":\"1\",\"given\":\"2\"}\n"},
     {OutputKind::kTokens, "etokens1\x02"},
     {OutputKind::kPage, "<!doctype html><html lang='en'><head><title>Entrain audit</title>"},
+    {OutputKind::kPage, "<!doctype html>\n<!-- The page of `entrain report`. The program"},
     {OutputKind::kPlot, "<svg data-entrain=\"index\" xmlns="},
     {OutputKind::kEpochOrder,
      R"({"step":12,"microbatch":0,"rank":3,"samples":["a"]})"

@@ -107,8 +107,13 @@ std::uint64_t safetensors_header_bytes(std::string_view first_bytes,
   std::memcpy(&header_bytes, first_bytes.data(), kSafetensorsLengthBytes);
   const std::uint64_t possible = std::min(kMaxHeaderBytes, file_bytes - kSafetensorsLengthBytes);
   if (header_bytes > possible) {
-    throw InvalidInput(fmt::format(
-        "{}: header of {} bytes claimed, at most {} are possible", where, header_bytes, possible));
+    throw InvalidInput(
+        fmt::format("{}: no safetensors file, or a damaged one: its first bytes would mean a "
+                    "header of {} bytes, "
+                    "at most {} are possible",
+                    where,
+                    header_bytes,
+                    possible));
   }
   return header_bytes;
 }

@@ -27,7 +27,8 @@ void check_request(const SingleSampleRequest& request) {
   if (request.lanes != 1 && (request.lanes < modules || request.lanes > layers)) {
     throw InvalidInput(
         fmt::format("baseline plan: {} lanes; allowed: 1, or {} to {} for {} "
-                    "modules of {} layers",
+                    "modules of {} layers; on a cluster more --replicas or --tensor-parallel "
+                    "make fewer lanes",
                     request.lanes,
                     modules,
                     layers,

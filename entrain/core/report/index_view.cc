@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/at.h"
+#include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/report/distribution.h"
@@ -100,6 +101,9 @@ void add_warnings(const IndexCounts& counts, const ModelSpec* model, Json& view)
 Json view_of_index(const std::filesystem::path& path, const ModelSpec* model) {
   const Index index = read_index(path);
   const std::vector<SampleSizes>& samples = index.samples;
+  if (samples.empty()) {
+    throw InvalidInput(fmt::format("index '{}' has no samples", path.string()));
+  }
   const IndexCounts counts = counts_of(samples, model);
   Json view = view_of_nothing(path.string());
   Json distributions = Json::array();

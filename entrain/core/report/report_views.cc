@@ -107,6 +107,10 @@ Json views_of_document(const Json& document, const std::string& where) {
   if (document.is_object() && document.contains("timelines")) {
     return Json::array({view_of_step(document, where)});
   }
+  if (document.is_object() && document.contains("num_slots") && document.contains("lanes")) {
+    throw InvalidInput(
+        concat(where, ": a plan, which `entrain plan --report` draws; a report is of ", kAllowed));
+  }
   if (!document.is_object() || !document.contains("rows")) {
     throw InvalidInput(concat(where, ": JSON, but of something else; a report is of ", kAllowed));
   }

@@ -216,8 +216,10 @@ auto with_file(const std::filesystem::path& path, const Use& use) {
 
 Json view_of_run(const std::filesystem::path& folder) {
   if (!std::filesystem::exists(folder / "metrics.jsonl")) {
-    throw InvalidInput(
-        fmt::format("'{}' is no run's folder: it has no metrics.jsonl", folder.string()));
+    throw InvalidInput(fmt::format(
+        "'{}' is no run's folder: it has no metrics.jsonl; of a folder of data name the "
+        "index that `entrain index` writes",
+        folder.string()));
   }
   const RunRows rows = read_run_rows(folder / "metrics.jsonl");
   const std::filesystem::path step_path = folder / kStepViewName;

@@ -101,7 +101,11 @@ std::string length(const Json& config) {
   return concat(key, " = ", config.at(key).dump());
 }
 
-std::string ways_out(bool can_resume) {
+// `holds_run`: whether there is one to continue or to set aside.
+std::string ways_out(bool can_resume, bool holds_run = true) {
+  if (!holds_run) {
+    return "Choose another output";
+  }
   return concat(
       can_resume ? "Continue anyway with --resume (checkpoint.resume = \"accept\"), choose"
                  : "Choose",
@@ -215,9 +219,9 @@ void check_may_begin(const RunConfig& config,
                      std::vector<std::string>& warnings) {
   const fs::path folder(config.output);
   const std::vector<std::string> files = run_files(folder);
-  const auto refuse = [&](const std::string& why) {
-    throw InvalidInput(
-        concat("output '", config.output, "' ", why, ". ", ways_out(/*can_resume=*/false)));
+  const auto refuse = [&](const std::string& why, bool holds_run = true) {
+    throw InvalidInput(concat(
+        "output '", config.output, "' ", why, ". ", ways_out(/*can_resume=*/false, holds_run)));
   };
   if (config.execution.paced && !checkpoint_steps(checkpoint_folder(config)).empty()) {
     refuse("holds the checkpoints of a run; this paced run would overwrite its metrics");
@@ -227,7 +231,8 @@ void check_may_begin(const RunConfig& config,
   }
   const Json then = config_left_in(folder);
   if (then.is_null()) {
-    refuse(concat("holds ", join(files), ", and config.json does not identify their run"));
+    refuse(concat("holds ", join(files), ", and config.json does not identify their run"),
+           /*holds_run=*/false);
   }
   if (std::ranges::count(files, kWeightsName) > 0) {
     refuse("holds the weights of a run, and no checkpoint to continue from");
@@ -298,22 +303,62 @@ void move(const fs::path& from, const fs::path& to) {
   }
 }
 
-// Moves everything of an earlier run; nothing is removed. Empty if there was none.
-std::string set_aside(const RunConfig& config) {
+// Names in the run's folder that belong to an earlier run; empty if there is none.
+std::vector<std::string> earlier_names(const RunConfig& config) {
   const fs::path folder(config.output);
-  const fs::path checkpoints = checkpoint_folder(config);
   std::vector<std::string> names = run_files(folder);
-  const bool has_checkpoints = !checkpoint_steps(checkpoints).empty();
-  if (names.empty() && !has_checkpoints) {
-    return "";
+  if (names.empty() && checkpoint_steps(checkpoint_folder(config)).empty()) {
+    return {};
   }
-  std::vector<std::string> places;
   std::error_code ignored;
   for (const char* name : {kCheckpointsName, "dumps", "logs", kTensorboardName}) {
     if (fs::exists(folder / name, ignored)) {
       names.emplace_back(name);
     }
   }
+  return names;
+}
+
+// An input of the run among what set_aside() would move: it would be gone from where its
+// configuration names it.
+void check_inputs_stay(const RunConfig& config) {
+  std::error_code ignored;
+  const fs::path folder = fs::weakly_canonical(config.output, ignored);
+  const std::vector<std::string> names = earlier_names(config);
+  const auto check = [&](const char* key, const std::string& input) {
+    const fs::path within = fs::weakly_canonical(input, ignored).lexically_relative(folder);
+    if (!input.empty() && !within.empty() &&
+        std::ranges::count(names, within.begin()->string()) > 0) {
+      throw InvalidInput(concat(key,
+                                ": '",
+                                input,
+                                "' lies in the run's folder, and setting the earlier run aside "
+                                "would move it away; copy it to a place of its own, or choose "
+                                "another output"));
+    }
+  };
+  check("plan.file", config.plan.file);
+  check("plan.profile", config.plan.profile);
+  check("plan.index", config.plan.index);
+  check("data.train", config.data.train);
+  check("data.validation", config.data.validation);
+  check("data.feed_key", config.data.feed_key);
+  check("model", config.model_file);
+  check("init.from", config.init.from);
+  check("init.adapter", config.init.adapter);
+}
+
+// Moves everything of an earlier run; nothing is removed. Empty if there was none.
+std::string set_aside(const RunConfig& config) {
+  const fs::path folder(config.output);
+  const fs::path checkpoints = checkpoint_folder(config);
+  const std::vector<std::string> names = earlier_names(config);
+  const bool has_checkpoints = !checkpoint_steps(checkpoints).empty();
+  if (names.empty() && !has_checkpoints) {
+    return "";
+  }
+  std::vector<std::string> places;
+  std::error_code ignored;
   if (!names.empty()) {
     const fs::path aside = free_name(folder, "earlier-");
     for (const std::string& name : names) {
@@ -350,6 +395,7 @@ std::optional<ResumePoint> find_resume(const RunConfig& config,
                                        std::vector<std::string>& warnings) {
   const std::string& from = config.checkpoint.resume;
   if (from == kResumeNever) {
+    check_inputs_stay(config);
     return std::nullopt;
   }
   const fs::path folder = checkpoint_folder(config);
@@ -389,6 +435,9 @@ std::optional<ResumePoint> find_resume(const RunConfig& config,
   point.manifest = std::move(found->manifest);
   std::error_code error;
   point.continues = fs::equivalent(point.checkpoint.parent_path(), folder, error) && !error;
+  if (!point.continues) {
+    check_inputs_stay(config);
+  }
   point.finished = point.continues && point.manifest.step == config.steps && has_weights_of(config);
   return point;
 }

@@ -37,6 +37,13 @@ void add_run_warnings(RunSetup& setup) {
   const auto add = [&](const std::vector<std::string>& found) {
     warnings.insert(warnings.end(), found.begin(), found.end());
   };
+  if (!config.plan.unused.empty()) {
+    warnings.push_back(concat("the plan of plan.file = '",
+                              config.plan.file,
+                              "' decides what the run file says of ",
+                              join(config.plan.unused),
+                              ", which has no effect"));
+  }
   add(slot_warnings(setup.plan, config.data.global_batch));
   if (!config.plan.profile.empty()) {
     add(profile_warnings(setup.profile, config.plan.profile));

@@ -403,6 +403,47 @@ std::string_view dtype_name_of(Precision precision) {
   return precision == Precision::kFp32 ? "float32" : "bfloat16";
 }
 
+namespace {
+
+// Keys of [plan] whose place plan.file takes: those of a run file are returned, those of --set
+// refused.
+std::vector<std::string> unused_plan_keys(const Json& document,
+                                          const std::vector<std::string>& overrides) {
+  const Json& plan = document["plan"];
+  const auto file = plan.find("file");
+  std::vector<std::string> unused;
+  if (file == plan.end() || *file == "") {
+    return unused;
+  }
+  for (const char* key : {"replicas",
+                          "num_slots",
+                          "stages",
+                          "tensor_parallel",
+                          "single_lane",
+                          "max_deferral",
+                          "chunks",
+                          "evaluations",
+                          "bytes_per_lane_mib"}) {
+    const std::string name = concat("plan.", key);
+    for (const std::string& assignment : overrides) {
+      if (assignment.starts_with(name + "=") || assignment.starts_with(name + ".")) {
+        throw InvalidInput(concat("--set ",
+                                  assignment,
+                                  ": has no effect, as the plan of plan.file = ",
+                                  file->dump(),
+                                  " decides it; give `entrain plan` what you want, or take "
+                                  "plan.file away with --set 'plan.file=\"\"'"));
+      }
+    }
+    if (plan.contains(key)) {
+      unused.push_back(name);
+    }
+  }
+  return unused;
+}
+
+}  // namespace
+
 RunConfig read_run_config(const std::filesystem::path& path,
                           const std::vector<std::string>& overrides) {
   Json document = path.extension() == ".json" ? read_json_file(path) : read_toml_file(path);
@@ -418,7 +459,11 @@ RunConfig read_run_config(const std::filesystem::path& path,
     set_by_path(document, assignment);
   }
   try {
-    return run_config_from_json(document, path.string());
+    RunConfig config = run_config_from_json(document, path.string());
+    if (path.extension() != ".json" && document.contains("plan")) {  // a saved one has every key
+      config.plan.unused = unused_plan_keys(document, overrides);
+    }
+    return config;
   } catch (const InvalidInput& error) {
     throw InvalidInput(concat(error.what(), given_by(overrides, path.string(), error.what())));
   }

@@ -74,6 +74,8 @@ struct PlanConfig {                   // [plan]
   std::int64_t bytes_per_lane_mib = 0;  // activation memory; 0 = no limit
   // Optimizer state sharded over replicas; default: as in `file`, else false. May be overridden.
   std::optional<bool> shard_optimizer;
+  // Keys of the run file whose place `file` takes; not saved.
+  std::vector<std::string> unused;
 };
 
 // Overrides for a part of the model, in the units of [optimizer].
