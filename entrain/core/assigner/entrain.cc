@@ -20,7 +20,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,7 @@
 #include "entrain/core/baselines/policies.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/over_limit.h"
+#include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
@@ -122,6 +125,7 @@ class Sequence {
         going = search_to(static_cast<int>(end));
       }
     }
+    judge_overlap();
     return std::move(best_);
   }
 
@@ -171,6 +175,72 @@ class Sequence {
       }
       offer({dflop_bins(request_, given, kDflopExchanges), {}});
     }
+  }
+
+  // Where reductions overlap compute step_ns() is an upper bound only: few slots are long ones,
+  // whose last ones hide more of a reduction, and are ranked too low. There the simulator compares
+  // the best with even slots, of the plan's number and of those that evaluate fastest.
+  void judge_overlap() {
+    if (request_.costs->reduce_buckets == 0 || !has_rivals() || !all_exchanges_ || !best_.fits()) {
+      return;
+    }
+    std::set<int> counts = fastest_even_slots();
+    counts.insert(request_.plan->num_slots);
+    std::int64_t best_ns = simulated_ns(best_.placement);
+    const auto judge = [&](Placement placement) {
+      Evaluated rival = timed({std::move(placement), {}});
+      const std::int64_t ns =
+          rival.fits() ? simulated_ns(rival.placement) : std::numeric_limits<std::int64_t>::max();
+      if (ns < best_ns) {
+        best_ns = ns;
+        best_ = std::move(rival);
+      }
+    };
+    for (const int count : counts) {
+      judge(even_slots(count));
+      judge(dflop_bins(request_, count, kDflopExchanges));
+    }
+  }
+
+  [[nodiscard]] Placement even_slots(int count) const {
+    Plan plan = *request_.plan;
+    plan.num_slots = count;
+    AssignRequest request = request_;
+    request.plan = &plan;
+    return lpt_2d_policy(request);
+  }
+
+  // By the rules of the best placement.
+  std::set<int> fastest_even_slots() {
+    constexpr std::size_t kMost = 2;
+    const Evaluated best = resumed(best_);
+    std::set<std::pair<std::int64_t, int>> fastest;
+    for (const int count : {1, 2, 4, 8, 12, 16, 24, 32}) {
+      if (count * request_.plan->replicas > request_.costs->num_samples) {
+        break;
+      }
+      Evaluated even{even_slots(count), {}};
+      for (int replica = 0; replica < request_.plan->replicas; ++replica) {
+        even.times.push_back(evaluator_.evaluate(even.placement, replica));
+      }
+      if (even.fits()) {
+        fastest.emplace(evaluator_.step_ns(even.times), count);
+      }
+    }
+    std::set<int> counts;
+    for (const auto& [step_ns, count] : fastest) {
+      if (counts.size() < kMost) {
+        counts.insert(count);
+      }
+    }
+    return counts;
+  }
+
+  [[nodiscard]] std::int64_t simulated_ns(const Placement& placement) const {
+    const Plan& plan = *request_.plan;
+    const Program program = build_program(
+        plan, to_assignment(*request_.costs, placement), *request_.costs, plan.schedule);
+    return simulate(program, *request_.costs).makespan.count();
   }
 
   void construct_second(int budget, int tuning) {
