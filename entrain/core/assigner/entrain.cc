@@ -187,18 +187,25 @@ class Sequence {
     std::set<int> counts = fastest_even_slots();
     counts.insert(request_.plan->num_slots);
     std::int64_t best_ns = simulated_ns(best_.placement);
+    std::optional<Placement> faster;
     const auto judge = [&](Placement placement) {
-      Evaluated rival = timed({std::move(placement), {}});
-      const std::int64_t ns =
-          rival.fits() ? simulated_ns(rival.placement) : std::numeric_limits<std::int64_t>::max();
-      if (ns < best_ns) {
+      const std::int64_t ns = simulated_ns(placement);
+      const bool wins = ns < best_ns;
+      if (wins) {
         best_ns = ns;
-        best_ = std::move(rival);
+        faster = std::move(placement);
       }
+      return wins;
     };
+    int best_count = request_.plan->num_slots;
     for (const int count : counts) {
-      judge(even_slots(count));
+      best_count = judge(even_slots(count)) ? count : best_count;
+    }
+    for (const int count : std::set<int>{best_count, request_.plan->num_slots}) {
       judge(dflop_bins(request_, count, kDflopExchanges));
+    }
+    if (faster) {
+      best_ = timed({std::move(*faster), {}});
     }
   }
 
@@ -213,7 +220,7 @@ class Sequence {
   // By the rules of the best placement.
   std::set<int> fastest_even_slots() {
     constexpr std::size_t kMost = 2;
-    const Evaluated best = resumed(best_);
+    resumed(best_);
     std::set<std::pair<std::int64_t, int>> fastest;
     for (const int count : {1, 2, 4, 8, 12, 16, 24, 32}) {
       if (count * request_.plan->replicas > request_.costs->num_samples) {
@@ -236,10 +243,14 @@ class Sequence {
     return counts;
   }
 
+  // The most there is where it does not fit.
   [[nodiscard]] std::int64_t simulated_ns(const Placement& placement) const {
     const Plan& plan = *request_.plan;
     const Program program = build_program(
         plan, to_assignment(*request_.costs, placement), *request_.costs, plan.schedule);
+    if (worst_excess(program, *request_.costs, plan.limits)) {
+      return std::numeric_limits<std::int64_t>::max();
+    }
     return simulate(program, *request_.costs).makespan.count();
   }
 

@@ -179,6 +179,29 @@ TEST(EntrainPolicy, IsNoSlowerOnOneLaneThanEvenBinsOfAnyNumberOfSlots) {
   EXPECT_GT(slower_by_given_slots, 1);
 }
 
+// Long slots hide more of a reduction than short ones, which evaluations do not see.
+TEST(EntrainPolicy, IsNoSlowerThanEvenSlotsWhereReductionsOverlap) {
+  for (int seed = 0; seed < 12; ++seed) {
+    oracle::HandCase hand = uneven_case(8, seed);
+    hand.plan.lanes = {{{0, 0}, {1, 0}}, {{0, 1}, {1, 1}}};
+    hand.plan.schedule = "entrain";
+    hand.plan.num_slots = 2;
+    hand.costs.reduce_buckets = 8;
+    for (ModuleCosts& module : hand.costs.modules) {
+      for (StageCosts& stage : module.stages) {
+        stage.reduce = nanoseconds{20'000};
+      }
+    }
+    const nanoseconds ours = step_time(hand);
+    for (const int num_slots : {1, 2, 4}) {
+      hand.plan.num_slots = num_slots;
+      EXPECT_LE(ours, step_time(hand, {}, "lpt-2d")) << "seed " << seed << ", K " << num_slots;
+    }
+    hand.plan.num_slots = 2;
+    EXPECT_LE(ours, step_time(hand, {}, "dflop")) << "seed " << seed;
+  }
+}
+
 // [lane] most bytes of any replica, by an oracle that adds up what is alive.
 std::vector<std::int64_t> peak_bytes(const oracle::RandomCase& of,
                                      const StepAssignment& assignment,
