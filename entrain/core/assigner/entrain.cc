@@ -181,7 +181,8 @@ class Sequence {
   // whose last ones hide more of a reduction, and are ranked too low. There the simulator compares
   // the best with even slots, of the plan's number and of those that evaluate fastest.
   void judge_overlap() {
-    if (request_.costs->reduce_buckets == 0 || !has_rivals() || !all_exchanges_ || !best_.fits()) {
+    if (request_.costs->reduce_buckets == 0 || !has_rivals() || !all_exchanges_ || !best_.fits() ||
+        !schedule_objection(request_.plan->schedule, *request_.plan).empty()) {
       return;
     }
     std::set<int> counts = fastest_even_slots();
