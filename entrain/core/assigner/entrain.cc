@@ -14,6 +14,9 @@
 // 5. Search as in 2.
 // 6. Where nothing fits: one sample a slot in drawn order.
 //
+// A budget is of simulations of StepEvaluator::kUsualOperations. Parts have their nominal sizes,
+// but once more was simulated than those come to, the budget is as far spent as that.
+//
 // Where the schedule is found rather than fixed, candidates are compared, and pieces begin, by the
 // fastest of its rules.
 #include "entrain/core/assigner/entrain.h"
@@ -136,18 +139,31 @@ class Sequence {
     if (has_rivals()) {
       offer({lpt_2d_policy(request_), {}});
       offer({sequential_policy(request_), {}});
-      offer({dflop_bins(request_, request_.plan->num_slots, kFewExchanges), {}});
+      offer({dflop_bins(request_, loads_, request_.plan->num_slots, kFewExchanges), {}});
     }
-    spent_ = budget;
+    if (!best_.fits() && budget_ > 0) {
+      const int end = evaluator_.evaluations() + budget;
+      offer(construct(request_, start_loads_, evaluator_, {.budget = end, .keep_fitting = true}));
+    }
+    pay(budget);
     if (budget_ > 0) {
       cut(kFirstCuts);
     }
   }
 
+  // 0 where samples have so many segments that the bound takes longer than it may save: it only
+  // ends a search that has nothing left to find.
   std::int64_t bound_ns() {
+    constexpr int kMostSegments = 16;  // of a sample, in the mean
     if (!bound_ns_) {
       const StepCosts& costs = *request_.costs;
-      bound_ns_ = step_lower_bound(*request_.plan, costs, request_.plan->schedule).count();
+      std::int64_t segments = 0;
+      for (int module = 0; module < costs.llm_module(); ++module) {
+        segments += costs.modules[at(module)].first_unit.back();
+      }
+      bound_ns_ = segments > std::int64_t{kMostSegments} * costs.num_samples
+                      ? 0
+                      : step_lower_bound(*request_.plan, costs, request_.plan->schedule).count();
     }
     return *bound_ns_;
   }
@@ -166,14 +182,14 @@ class Sequence {
       all_exchanges_ = true;
       const int given = request_.plan->num_slots;
       if (request_.plan->lanes.size() == 1) {
-        offer({dflop_bins(request_, 1, kDflopExchanges), {}});
+        offer({dflop_bins(request_, loads_, 1, kDflopExchanges), {}});
         if (over_) {
           const std::vector<int>& best = best_.placement.num_slots;
           const int most = *std::max_element(best.begin(), best.end());
-          offer({dflop_bins(request_, most, kDflopExchanges), {}});
+          offer({dflop_bins(request_, loads_, most, kDflopExchanges), {}});
         }
       }
-      offer({dflop_bins(request_, given, kDflopExchanges), {}});
+      offer({dflop_bins(request_, loads_, given, kDflopExchanges), {}});
     }
   }
 
@@ -203,7 +219,7 @@ class Sequence {
       best_count = judge(even_slots(count)) ? count : best_count;
     }
     for (const int count : std::set<int>{best_count, request_.plan->num_slots}) {
-      judge(dflop_bins(request_, count, kDflopExchanges));
+      judge(dflop_bins(request_, loads_, count, kDflopExchanges));
     }
     if (faster) {
       best_ = timed({std::move(*faster), {}});
@@ -281,7 +297,7 @@ class Sequence {
       options.start = &start;
       offer_constructed(budget);
     }
-    spent_ += budget + tuning;
+    pay(budget + tuning);
     cut(kSecondCuts);
   }
 
@@ -297,7 +313,12 @@ class Sequence {
       cut_heavy_samples(request_, start_loads_, evaluator_, end, all_at_once, best);
       offer(std::move(best));
     }
-    spent_ += most;
+    pay(most);
+  }
+
+  // For a part's evaluations, or for what was simulated of larger ones.
+  void pay(int evaluations) {
+    spent_ = std::max(spent_ + evaluations, evaluator_.usual_simulations());
   }
 
   // Until `end` evaluations per replica are spent; false where the budget ends before, or nothing
@@ -306,21 +327,23 @@ class Sequence {
     const int piece = end * request_.plan->replicas - spent_;
     const bool whole = spent_ + piece <= budget_;
     const int length = std::min(piece, budget_ - spent_);
-    if (!request_.options.search || length <= 0 ||
+    if (!request_.options.search || spent_ >= budget_ ||
         (best_.fits() && evaluator_.step_ns(best_.times) <= bound_ns())) {
       return false;
     }
+    if (piece <= 0) {
+      return true;
+    }
     mend_ = over_ && !mend_;
     Evaluated start = resumed(mend_ ? *over_ : best_);
-    const int first = evaluator_.evaluations();
-    Evaluated found = local_search(
-        request_, loads_, bound_ns(), evaluator_, {first, first + length, first + piece}, start);
-    spent_ += length;
+    Evaluated found =
+        local_search(request_, loads_, bound_ns(), evaluator_, {length, piece}, start);
     if (whole) {
       offer(std::move(found));
     } else if (better(found, best_, evaluator_)) {
       best_ = std::move(found);  // by its own rules: by others, a longer piece might lose to it
     }
+    pay(length);
     return whole;
   }
 
@@ -390,7 +413,7 @@ class Sequence {
   StepEvaluator evaluator_;
   std::optional<std::int64_t> bound_ns_;  // once asked for
   int budget_;
-  int spent_ = 0;  // by the parts' nominal sizes
+  int spent_ = 0;  // by the parts' nominal sizes, or what they simulated if that is more
   bool all_exchanges_ = false;
   bool mend_ = false;
   Evaluated best_;

@@ -8,8 +8,8 @@
 namespace entrain {
 namespace {
 
-constexpr std::int64_t kNearPart = 20;   // a twentieth slower is near
-constexpr std::size_t kMostChains = 16;  // of a replica
+constexpr std::int64_t kNearPart = 20;  // a twentieth slower is near
+constexpr std::size_t kMostOrders = 4;  // of a replica
 constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
 
 }  // namespace
@@ -30,7 +30,8 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
       schedule_(list_schedule(plan.schedule, plan)),
       rule_of_(at(plan.replicas), 0),
       has_rule_(at(plan.replicas), 0),
-      chains_(at(plan.replicas)) {
+      orders_(at(plan.replicas)),
+      path_(graph_, costs, plan.replicas) {
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     std::int64_t optimizer = 0;
     for (const StageRef& ref : plan.lanes[at(lane)]) {
@@ -43,12 +44,15 @@ StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
   near_.assign(schedule_.rules.size(), 1);
 }
 
-void StepEvaluator::add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const {
-  times.peak_bytes = std::max(times.peak_bytes, bytes);
-  const std::int64_t limit = limits_[lane];
-  if (limit > 0 && bytes > limit) {
-    times.over =
-        std::max(times.over, static_cast<double>(bytes - limit) / static_cast<double>(limit));
+void StepEvaluator::add_memory(const std::vector<std::int64_t>& peak_bytes,
+                               ReplicaTimes& times) const {
+  for (std::size_t lane = 0; lane < limits_.size(); ++lane) {
+    times.peak_bytes = std::max(times.peak_bytes, peak_bytes[lane]);
+    const std::int64_t limit = limits_[lane];
+    if (limit > 0 && peak_bytes[lane] > limit) {
+      times.over = std::max(
+          times.over, static_cast<double>(peak_bytes[lane] - limit) / static_cast<double>(limit));
+    }
   }
 }
 
@@ -57,6 +61,7 @@ ReplicaTimes StepEvaluator::run_rule(const ReplicaGraph& graph, int rule, std::i
   if (result->stuck) {
     result = &scheduler_.run(graph, kOneFOneBRule, nullptr, stop_after);
   }
+  ++simulations_;
   ReplicaTimes times = times_of(*result);
   times.rule = rule;
   return times;
@@ -67,46 +72,89 @@ ReplicaTimes StepEvaluator::times_of(const ListResult& result) const {
   times.done = result.done;
   for (std::size_t lane = 0; times.done && lane < lane_end_.size(); ++lane) {
     times.total_ns = std::max(times.total_ns, result.finish_ns[lane] + lane_end_[lane]);
-    add_memory(lane, result.peak_bytes[lane], times);
+  }
+  if (times.done) {
+    add_memory(result.peak_bytes, times);
   }
   return times;
 }
 
 // Chunks go the long way round, through groups: few replicas have them.
 void StepEvaluator::place(const Placement& placement, int replica) {
+  Orders& of = orders_[at(replica)];
   const std::vector<int>& samples = placement.samples[at(replica)];
-  in_chunks_ = std::any_of(samples.begin(), samples.end(), [&](int sample) {
+  of.in_chunks = std::any_of(samples.begin(), samples.end(), [&](int sample) {
     return !placement.chunks[at(sample)].empty();
   });
-  if (!in_chunks_) {
-    shape_ = graph_.place(placement, replica);
+  if (!of.in_chunks) {
+    of.shape = graph_.place(placement, replica);
     return;
   }
   const std::vector<ModuleGroups> groups =
       build_groups(to_assignment(costs_, placement, replica), costs_);
-  chunked_ = replica_graph(graph_.stages(), costs_, groups);
-  shape_ = chunked_.shape();
+  of.chunked = replica_graph(graph_.stages(), costs_, groups);
+  of.shape = of.chunked.shape();
 }
 
 const ReplicaGraph& StepEvaluator::graph_of(int replica) {
-  return in_chunks_ ? chunked_ : graph_.graph(replica);
+  const Orders& of = orders_[at(replica)];
+  return of.in_chunks ? of.chunked : graph_.graph(replica);
 }
 
 ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
                                      int replica,
                                      std::int64_t stop_after) {
-  ++evaluations_;
   place(placement, replica);
+  return evaluate_placed(replica, stop_after);
+}
+
+ReplicaTimes StepEvaluator::evaluate_placed(int replica, std::int64_t stop_after) {
+  ++evaluations_;
   const ReplicaGraph& graph = graph_of(replica);
-  const ReplicaTimes times = schedule_.choice == RuleChoice::kFirstThatFits
-                                 ? run_first_that_fits(graph, stop_after)
-                                 : run_rule(graph, rule_of_[at(replica)], stop_after);
-  add_chain(replica, times);
+  const OrderReplay* orders = known_orders(replica);
+  ReplicaTimes times =
+      orders == nullptr ? simulate(graph, replica, stop_after) : replay(graph, *orders);
+  times.done = times.done && times.total_ns <= stop_after;
+  Shaped<CriticalChain>& last = orders_[at(replica)].last;
+  last.shape = 0;
+  if (times.done) {
+    if (orders == nullptr) {
+      orders = &scheduler_.replay();
+      static_cast<void>(orders->length(graph, node_times_));
+    }
+    last = {orders_[at(replica)].shape, orders->chain(graph, node_times_)};
+  }
+  return times;
+}
+
+ReplicaTimes StepEvaluator::simulate(const ReplicaGraph& graph,
+                                     int replica,
+                                     std::int64_t stop_after) {
+  if (schedule_.choice == RuleChoice::kFirstThatFits) {
+    return run_first_that_fits(graph, stop_after);
+  }
+  const bool fixed = fixed_orders();
+  // To the end, to know all of the orders.
+  const ReplicaTimes times = run_rule(graph, rule_of_[at(replica)], fixed ? kAnyTime : stop_after);
+  if (fixed) {
+    keep_orders(replica);
+  }
+  return times;
+}
+
+ReplicaTimes StepEvaluator::replay(const ReplicaGraph& graph, const OrderReplay& orders) {
+  ReplicaTimes times;
+  times.done = true;
+  times.total_ns = orders.length(graph, node_times_);
+  if (has_limits()) {
+    add_memory(scheduler_.replayed_bytes(graph, orders), times);
+  }
   return times;
 }
 
 ReplicaTimes StepEvaluator::run_first_that_fits(const ReplicaGraph& graph,
                                                 std::int64_t stop_after) {
+  ++simulations_;
   for (const ListRule& rule : schedule_.rules) {
     const ListResult& result = scheduler_.run(graph, rule, nullptr, stop_after);
     const ReplicaTimes times = times_of(result);
@@ -121,34 +169,42 @@ bool StepEvaluator::fixed_orders() const {
   return schedule_.choice == RuleChoice::kOnly && scheduler_.fixes_orders(schedule_.rules.front());
 }
 
-void StepEvaluator::add_chain(int replica, const ReplicaTimes& times) {
-  Chains& of = chains_[at(replica)];
-  if (!fixed_orders()) {
-    of.last = times.done ? ShapedChain{shape_, scheduler_.critical_chain()} : ShapedChain{};
-  } else if (of.known.size() < kMostChains) {
-    of.known.push_back({shape_, scheduler_.critical_chain()});
+// In place of the oldest.
+void StepEvaluator::keep_orders(int replica) {
+  Orders& of = orders_[at(replica)];
+  if (of.known.size() < kMostOrders) {
+    of.known.push_back({of.shape, scheduler_.replay()});
   } else {
-    of.known[of.oldest] = {shape_, scheduler_.critical_chain()};
-    of.oldest = (of.oldest + 1) % kMostChains;
+    of.known[of.oldest] = {of.shape, scheduler_.replay()};
+    of.oldest = (of.oldest + 1) % kMostOrders;
   }
 }
 
-void StepEvaluator::keep_chain(int replica) {
-  Chains& of = chains_[at(replica)];
-  if (!fixed_orders()) {
-    of.known.assign(1, of.last);
+// Of groups like the last placement's.
+const OrderReplay* StepEvaluator::known_orders(int replica) const {
+  const Orders& of = orders_[at(replica)];
+  for (const Shaped<OrderReplay>& known : of.known) {
+    if (known.shape == of.shape) {
+      return &known.of;
+    }
+  }
+  return nullptr;
+}
+
+void StepEvaluator::keep_chain(const Placement& placement, int replica) {
+  Orders& of = orders_[at(replica)];
+  std::swap(of.kept, of.last);
+  of.last.shape = 0;
+  path_.forget(replica);
+  if (fixed_orders() && !of.in_chunks && of.kept.shape != 0) {
+    path_.set(placement, replica, graph_of(replica), of.kept.of);
   }
 }
 
 std::int64_t StepEvaluator::chain_ns(const Placement& placement, int replica) {
   place(placement, replica);
-  std::int64_t longest = 0;
-  for (const ShapedChain& known : chains_[at(replica)].known) {
-    if (known.shape == shape_) {
-      longest = std::max(longest, known.chain.length(graph_of(replica)));
-    }
-  }
-  return longest;
+  const Shaped<CriticalChain>& kept = orders_[at(replica)].kept;
+  return kept.shape == orders_[at(replica)].shape ? kept.of.length(graph_of(replica)) : 0;
 }
 
 ReplicaTimes StepEvaluator::choose_rule(const Placement& placement,

@@ -6,12 +6,13 @@
 #include <limits>
 #include <vector>
 
+#include "entrain/core/assigner/path_growth.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/graph/placement.h"
 #include "entrain/core/graph/placement_graph.h"
-#include "entrain/core/schedule/critical_chain.h"
 #include "entrain/core/schedule/list_schedule.h"
+#include "entrain/core/schedule/order_replay.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 
@@ -19,11 +20,12 @@ namespace entrain {
 
 // One replica's part of a step, before it waits for the other replicas.
 struct ReplicaTimes {
-  bool done = false;            // false: later than `stop_after`; nothing else is known then
-  std::int64_t total_ns = 0;    // latest finish of a lane including its reduction
-  std::int64_t peak_bytes = 0;  // largest activation bytes of any lane
-  double over = 0;              // by how much the worst lane exceeds its limit, as a share of it
-  int rule = 0;                 // it was timed under: the position among the evaluator's
+  bool done = false;          // false: later than `stop_after`; nothing else is known then
+  std::int64_t total_ns = 0;  // latest finish of a lane including its reduction
+  std::int64_t peak_bytes =
+      0;            // largest activation bytes of any lane; 0 if replayed without limits
+  double over = 0;  // by how much the worst lane exceeds its limit, as a share of it
+  int rule = 0;     // it was timed under: the position among the evaluator's
 
   [[nodiscard]] bool fits() const { return over == 0; }
   // Penalised time: a penalty for bytes over the limit gives a search a slope to descend.
@@ -49,14 +51,20 @@ bool better(const ReplicaTimes& a, const ReplicaTimes& b);
 // end takes the fastest rule and is never slower.
 class StepEvaluator {
  public:
+  static constexpr std::int64_t kUsualOperations = 800;  // of a simulation, as budgets count them
+
   // `plan` and `costs` must outlive the evaluator.
   StepEvaluator(const Plan& plan, const StepCosts& costs);
 
-  // Counts as one evaluation.
-  // Cost  O(units × stages + operations) of the replica; ~30 ns an operation.
+  // Counts as one evaluation. Where fixed_orders() are known of groups like the placement's, they
+  // are replayed instead of simulated.
+  // Cost  O(units × stages + operations) of the replica; ~85 ns an operation, ~3 ns if replayed.
   ReplicaTimes evaluate(const Placement& placement,
                         int replica,
                         std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
+
+  // The same of the placement that the replica had in its last call of whatever function.
+  ReplicaTimes evaluate_placed(int replica, std::int64_t stop_after);
 
   // Finds the fastest rule for this replica, of equals the first; one evaluation each. Returns its
   // times, or what is not done where all are later than `stop_after`; one slightly later may be
@@ -76,26 +84,39 @@ class StepEvaluator {
   // Whether choose_rule() has a choice.
   [[nodiscard]] bool has_rules() const { return schedule_.choice == RuleChoice::kFastest; }
 
-  // The length, with the placement's costs, of the longest chain known of the replica; 0 where none
-  // is of groups like the placement's. Where the schedule fixes the lanes' orders, the replica
-  // takes no less, and the chains of the last evaluations are known. Elsewhere orders may change,
-  // and the chain that was kept is a guess.
+  // The length, with the placement's costs, of the chain that was kept of the replica; 0 where it
+  // is of other groups than the placement's. Where the schedule fixes the lanes' orders, the
+  // replica takes no less. Elsewhere orders may change, and the chain is a guess.
   //
-  // Cost  that of PlacementGraph::place(); where a chain is known of the placement's groups, that
-  // of
-  //       PlacementGraph::graph() and O(terms) of the known chains.
+  // Cost  that of PlacementGraph::place(); where the groups are the chain's, that of
+  //       PlacementGraph::graph() and O(terms).
   std::int64_t chain_ns(const Placement& placement, int replica);
   // The placement of the replica's last evaluation is the one that the next ones start from.
-  void keep_chain(int replica);
+  void keep_chain(const Placement& placement, int replica);
+  // Where orders are fixed, by how much an edit makes the chain that was kept longer.
+  std::int64_t path_growth(const PlacementEdit& edit, int replica) {
+    return path_.of(edit, replica);
+  }
+  // Takes the placement for evaluate_placed(). Whether that will be a replay.
+  bool place_known(const Placement& placement, int replica) {
+    place(placement, replica);
+    return known_orders(replica) != nullptr;
+  }
   // Whether the schedule fixes the lanes' orders whatever the times are.
   [[nodiscard]] bool fixed_orders() const;
   // Whether no chain is known of the replica, of whatever groups.
-  [[nodiscard]] bool lacks_chain(int replica) const { return chains_[at(replica)].known.empty(); }
+  [[nodiscard]] bool lacks_chain(int replica) const { return orders_[at(replica)].kept.shape == 0; }
 
   // The step time that simulate() gives for the program of all replicas; an upper bound of it if
   // reductions overlap compute (StepCosts::reduce_buckets), computed as if they ran at the end.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaTimes>& replicas) const;
   [[nodiscard]] int evaluations() const { return evaluations_; }
+  // Those that were not replays.
+  [[nodiscard]] int simulations() const { return simulations_; }
+  // All operations that were simulated, in evaluations of kUsualOperations.
+  [[nodiscard]] int usual_simulations() const {
+    return static_cast<int>(scheduler_.operations() / kUsualOperations);
+  }
   // Whether any lane has a limit of bytes.
   [[nodiscard]] bool has_limits() const {
     return std::any_of(
@@ -103,40 +124,48 @@ class StepEvaluator {
   }
 
  private:
-  struct ShapedChain {
-    std::uint64_t shape = 0;  // ReplicaGraph::shape()
-    CriticalChain chain;
+  template <class Of>
+  struct Shaped {
+    std::uint64_t shape = 0;  // of PlacementGraph::place(); 0: nothing
+    Of of;
   };
-  struct Chains {
-    std::vector<ShapedChain> known;
+  struct Orders {
+    std::uint64_t shape = 0;  // of the last placement
+    bool in_chunks = false;   // whether that has any: its graph is `chunked`
+    ReplicaGraph chunked;
+    Shaped<CriticalChain> last;  // of the last evaluation, if that was done
+    Shaped<CriticalChain> kept;
+    std::vector<Shaped<OrderReplay>> known;  // if fixed
     std::size_t oldest = 0;
-    ShapedChain last;  // where orders are not fixed: of the last evaluation
   };
 
-  // Sets shape_. The graph itself may be had by graph_of() afterwards.
+  // Takes the placement. The graph itself may be had by graph_of() afterwards.
   void place(const Placement& placement, int replica);
   const ReplicaGraph& graph_of(int replica);
   ReplicaTimes run_rule(const ReplicaGraph& graph, int rule, std::int64_t stop_after);
   ReplicaTimes run_first_that_fits(const ReplicaGraph& graph, std::int64_t stop_after);
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
-  void add_chain(int replica, const ReplicaTimes& times);
-  void add_memory(std::size_t lane, std::int64_t bytes, ReplicaTimes& times) const;
+  ReplicaTimes simulate(const ReplicaGraph& graph, int replica, std::int64_t stop_after);
+  ReplicaTimes replay(const ReplicaGraph& graph, const OrderReplay& orders);
+  [[nodiscard]] const OrderReplay* known_orders(int replica) const;
+  void keep_orders(int replica);
+  void add_memory(const std::vector<std::int64_t>& peak_bytes, ReplicaTimes& times) const;
 
   const StepCosts& costs_;
   std::vector<std::int64_t> limits_;    // [lane] bytes, 0 = no limit
   std::vector<std::int64_t> lane_end_;  // [lane] reduction
   std::int64_t optimizer_ns_ = 0;       // of the slowest lane
   PlacementGraph graph_;
-  ReplicaGraph chunked_;
   ListScheduler scheduler_;
   ListSchedule schedule_;
   std::vector<char> near_;      // [rule] RuleSet::kNear
   std::vector<int> rule_of_;    // [replica] into schedule_.rules
   std::vector<char> has_rule_;  // [replica] by choose_rule()
-  std::uint64_t shape_ = 0;     // of the last placement
-  bool in_chunks_ = false;      // whether that has any: its graph is chunked_
-  std::vector<Chains> chains_;  // [replica]
+  std::vector<Orders> orders_;  // [replica]
+  std::vector<std::int64_t> node_times_;
+  PathGrowth path_;
   int evaluations_ = 0;
+  int simulations_ = 0;
 };
 
 }  // namespace entrain

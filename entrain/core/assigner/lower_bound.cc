@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <vector>
 
@@ -27,12 +28,17 @@ struct Demand {
 class Bound {
  public:
   // `forwards_only`: only encoders' lanes, counting forwards and the time after the last one.
-  Bound(const Plan& plan, const StepCosts& costs, BoundMode mode, bool forwards_only)
+  // ways: of that mode.
+  Bound(const Plan& plan,
+        const StepCosts& costs,
+        const Ways& ways,
+        BoundMode mode,
+        bool forwards_only)
       : plan_(plan),
         costs_(costs),
         mode_(mode),
         forwards_only_(forwards_only),
-        ways_(plan, costs, mode),
+        ways_(ways),
         llm_(ways_.llm()) {}
 
   [[nodiscard]] int64_t run() const {
@@ -319,7 +325,7 @@ class Bound {
   const StepCosts& costs_;
   BoundMode mode_;
   bool forwards_only_;
-  Ways ways_;
+  const Ways& ways_;
   int llm_;
 };
 
@@ -328,15 +334,19 @@ class Bound {
 std::chrono::nanoseconds step_lower_bound(const Plan& plan,
                                           const StepCosts& costs,
                                           std::string_view schedule) {
-  const auto bound = [&](BoundMode mode, bool forwards_only) {
-    return std::chrono::nanoseconds{Bound(plan, costs, mode, forwards_only).run()};
+  const auto bound = [&](BoundMode mode, std::initializer_list<bool> forwards_only) {
+    const Ways ways(plan, costs, mode);
+    int64_t most = 0;
+    for (const bool only : forwards_only) {
+      most = std::max(most, Bound(plan, costs, ways, mode, only).run());
+    }
+    return std::chrono::nanoseconds{most};
   };
   if (!splits_backward(schedule)) {
-    return std::max(bound(BoundMode::kFused, false), bound(BoundMode::kFused, true));
+    return bound(BoundMode::kFused, {false, true});
   }
-  return std::max({bound(BoundMode::kSplitWork, false),
-                   bound(BoundMode::kSplitInputs, false),
-                   bound(BoundMode::kSplitInputs, true)});
+  return std::max(bound(BoundMode::kSplitWork, {false}),
+                  bound(BoundMode::kSplitInputs, {false, true}));
 }
 
 }  // namespace entrain

@@ -6,10 +6,14 @@
 
 namespace entrain {
 PlacementEdit::PlacementEdit(Placement& placement)
-    : placement_(placement), position_(placement.llm_slot.size(), 0) {
-  for (const std::vector<int>& samples : placement.samples) {
+    : placement_(placement),
+      position_(placement.llm_slot.size(), 0),
+      replica_(placement.llm_slot.size(), 0) {
+  for (std::size_t replica = 0; replica < placement.samples.size(); ++replica) {
+    const std::vector<int>& samples = placement.samples[replica];
     for (std::size_t i = 0; i < samples.size(); ++i) {
       position_[at(samples[i])] = static_cast<int>(i);
+      replica_[at(samples[i])] = static_cast<int>(replica);
     }
   }
 }
@@ -53,6 +57,7 @@ void PlacementEdit::move_sample(int sample, int from, int to) {
   source.pop_back();
   position_[at(sample)] = static_cast<int>(placement_.samples[at(to)].size());
   placement_.samples[at(to)].push_back(sample);
+  replica_[at(sample)] = to;
 }
 
 void PlacementEdit::undo() {
@@ -72,14 +77,9 @@ void PlacementEdit::undo() {
         placement_.num_slots[at(change->index)] = change->old;
         break;
       case Field::kReplica: {
-        // It is the last of some replica's samples: changes come back in reverse order.
-        for (std::vector<int>& samples : placement_.samples) {
-          if (!samples.empty() && samples.back() == change->index &&
-              &samples != &placement_.samples[at(change->module)]) {
-            samples.pop_back();
-            break;
-          }
-        }
+        // It is the last of its replica's samples: changes come back in reverse order.
+        placement_.samples[at(replica_[at(change->index)])].pop_back();
+        replica_[at(change->index)] = change->module;
         std::vector<int>& source = placement_.samples[at(change->module)];
         source.push_back(change->index);
         std::swap(source[at(change->old)], source.back());

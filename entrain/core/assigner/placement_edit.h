@@ -12,7 +12,20 @@ class PlacementEdit {
   // `placement` must outlive the edit and change through it only.
   explicit PlacementEdit(Placement& placement);
 
+  enum class Field : char { kLlmSlot, kEncoderSlot, kNumSlots, kReplica, kChunks };
+  struct Change {
+    Field field;
+    int module;  // kReplica: the replica it came from
+    int index;   // sample, unit or replica
+    int old;     // kReplica: its old position there
+  };
+  // Since the last keep(), in order.
+  [[nodiscard]] const std::vector<Change>& changes() const { return journal_; }
+
   [[nodiscard]] const Placement& placement() const { return placement_; }
+  [[nodiscard]] int replica_of(int sample) const {
+    return replica_[static_cast<std::size_t>(sample)];
+  }
 
   void set_llm_slot(int sample, int slot);
   void set_encoder_slot(int module, int unit, int slot);
@@ -31,16 +44,9 @@ class PlacementEdit {
   void undo();
 
  private:
-  enum class Field : char { kLlmSlot, kEncoderSlot, kNumSlots, kReplica, kChunks };
-  struct Change {
-    Field field;
-    int module;  // kReplica: the replica it came from
-    int index;   // sample, unit or replica
-    int old;     // kReplica: its old position there
-  };
-
   Placement& placement_;
   std::vector<int> position_;  // [sample] in its replica's list
+  std::vector<int> replica_;   // [sample]
   std::vector<Change> journal_;
   std::vector<std::vector<ChunkPlace>> old_chunks_;  // of the journal's kChunks, in order
 };

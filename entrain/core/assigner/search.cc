@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "entrain/core/assigner/moves.h"
@@ -15,8 +16,10 @@ namespace {
 constexpr double kFirstThreshold = 1e-4;  // of the step time
 constexpr int kUnknownGroups = 8;         // one of so many moves to groups without a chain is timed
 constexpr int kGuesses = 8;               // likewise of moves that a guessed chain speaks against
-constexpr int kDraws = 30;                // for each evaluation of a piece, at most
-constexpr int kMovesPerRule = 10;         // accepted in a replica until its rule is chosen again
+constexpr int kDraws = 30;                // for each evaluation, at most
+constexpr int kDrawsOfMany = 10;          // likewise with more than kManyReplicas
+constexpr int kManyReplicas = 16;
+constexpr int kMovesPerRule = 10;  // accepted in a replica until its rule is chosen again
 
 double sixteenth_power(double value) {
   for (int i = 0; i < 4; ++i) {
@@ -44,7 +47,10 @@ class PlacementSearch {
         best_(start),
         current_(std::move(start)),
         edit_(current_.placement),
-        rng_(request.seed + static_cast<std::uint64_t>(budget.first),
+        first_(evaluator.simulations()),
+        first_usual_(evaluator.usual_simulations()),
+        draws_each_(current_.times.size() > kManyReplicas ? kDrawsOfMany : kDraws),
+        rng_(request.seed + static_cast<std::uint64_t>(evaluator.evaluations()),
              hash_of("assigner/entrain") + static_cast<std::uint64_t>(request.step)),
         mover_(request, loads, rng_, edit_) {
     for (std::size_t replica = 0; replica < current_.times.size(); ++replica) {
@@ -67,10 +73,8 @@ class PlacementSearch {
     }
     // Draws that change nothing, or nothing for the better, cost no evaluation; their number is
     // bounded as well.
-    for (std::int64_t draw = 0;
-         draw < kDraws * (std::int64_t{1} + budget_.end - budget_.first) && best_ns_ > bound_ns;
-         ++draw) {
-      if (evaluator_.evaluations() + 2 > budget_.stop) {
+    for (draws_ = 0; draws_ < draws_each_ * (1 + budget_.stop) && best_ns_ > bound_ns; ++draws_) {
+      if (spent() + 2 > budget_.stop) {
         break;
       }
       const int replica = rng_.below(5) < 3
@@ -88,24 +92,57 @@ class PlacementSearch {
   }
 
  private:
-  [[nodiscard]] double threshold() const {
-    const double spent = static_cast<double>(evaluator_.evaluations() - budget_.first) /
-                         std::max(1, budget_.end - budget_.first);
-    return kFirstThreshold * std::max(0.0, 1.0 - spent);
+  // Simulations, or what they come to if they are larger than usual.
+  [[nodiscard]] int spent() const {
+    return std::max(evaluator_.simulations() - first_,
+                    evaluator_.usual_simulations() - first_usual_);
   }
 
-  // Whether the norm may fall, by the chains that are known.
+  [[nodiscard]] double threshold() const {
+    const double part = std::max(static_cast<double>(spent()),
+                                 static_cast<double>(draws_) / static_cast<double>(draws_each_)) /
+                        std::max(1, budget_.end);
+    return kFirstThreshold * std::max(0.0, 1.0 - part);
+  }
+
+  // Whether the norm may fall, by what the kept chains say.
   bool promising(const Changed& changed) {
+    return evaluator_.fixed_orders() ? shorter_path(changed) : shorter_chain(changed);
+  }
+
+  bool shorter_path(const Changed& changed) {
     double norm = norm_;
+    bool unknown = false;
+    for (int i = 0; i < changed.count; ++i) {
+      const int replica = changed.replica[i];
+      const std::int64_t growth = evaluator_.path_growth(edit_, replica);
+      unknown = unknown || growth == std::numeric_limits<std::int64_t>::min();
+      const auto time = static_cast<double>(current_.times[at(replica)].total_ns + growth);
+      norm += sixteenth_power(time / reference_) - powers_[at(replica)];
+    }
+    if (!unknown && norm >= norm_) {
+      return false;
+    }
+    bool known = true;
+    for (int i = 0; i < changed.count; ++i) {
+      known = evaluator_.place_known(current_.placement, changed.replica[i]) && known;
+    }
+    return known || rng_.below(kUnknownGroups) == 0;
+  }
+
+  bool shorter_chain(const Changed& changed) {
+    double norm = norm_;
+    bool unknown = false;
     for (int i = 0; i < changed.count; ++i) {
       const int replica = changed.replica[i];
       const std::int64_t chain = evaluator_.chain_ns(current_.placement, replica);
-      if (chain == 0 && !evaluator_.lacks_chain(replica)) {
-        return rng_.below(kUnknownGroups) == 0;
-      }
+      unknown = unknown || (chain == 0 && !evaluator_.lacks_chain(replica));
       norm += sixteenth_power(static_cast<double>(chain) / reference_) - powers_[at(replica)];
     }
-    return norm < norm_ || (!evaluator_.fixed_orders() && rng_.below(kGuesses) == 0);
+    if (unknown) {
+      return rng_.below(kUnknownGroups) == 0;
+    }
+    return norm < norm_ || rng_.below(kGuesses) == 0;
   }
 
   bool accept(const Changed& changed) {
@@ -119,8 +156,8 @@ class PlacementSearch {
     double left = allowed - std::max(0.0, rest);
     for (int i = 0; i < changed.count; ++i) {
       const double most = reference_ * sixteenth_root(std::max(0.0, left));
-      times[i] = evaluator_.evaluate(
-          current_.placement, changed.replica[i], static_cast<std::int64_t>(most) + 1);
+      times[i] =
+          evaluator_.evaluate_placed(changed.replica[i], static_cast<std::int64_t>(most) + 1);
       if (!times[i].done) {
         return false;
       }
@@ -133,7 +170,7 @@ class PlacementSearch {
     for (int i = 0; i < changed.count; ++i) {
       ++moves_[at(changed.replica[i])];
       take(changed.replica[i], times[i]);
-      evaluator_.keep_chain(changed.replica[i]);
+      evaluator_.keep_chain(current_.placement, changed.replica[i]);
     }
     keep_best();
     return true;
@@ -143,7 +180,7 @@ class PlacementSearch {
   void choose_rule_again() {
     const int replica = slowest_of(current_.times);
     if (!evaluator_.has_rules() || moves_[at(replica)] < kMovesPerRule ||
-        evaluator_.evaluations() + evaluator_.num_near_rules() > budget_.stop) {
+        spent() + evaluator_.num_near_rules() > budget_.stop) {
       return;
     }
     moves_[at(replica)] = 0;
@@ -156,9 +193,9 @@ class PlacementSearch {
   }
 
   void find_chain(int replica) {
-    if (evaluator_.evaluations() < budget_.stop) {
+    if (spent() < budget_.stop) {
       evaluator_.evaluate(current_.placement, replica);
-      evaluator_.keep_chain(replica);
+      evaluator_.keep_chain(current_.placement, replica);
     }
   }
 
@@ -184,6 +221,10 @@ class PlacementSearch {
   Evaluated best_;
   Evaluated current_;
   PlacementEdit edit_;
+  int first_;        // simulations before
+  int first_usual_;  // likewise
+  std::int64_t draws_each_;
+  std::int64_t draws_ = 0;
   Rng rng_;
   Mover mover_;
   double reference_ = 1;

@@ -27,9 +27,9 @@ inline bool slower_last(const ReplicaTimes& a, const ReplicaTimes& b) {
 // The replica with the largest penalised time.
 int slowest_of(const std::vector<ReplicaTimes>& times);
 
-// In evaluations of the evaluator. The threshold falls as if the search went on to `end`.
+// In simulations of StepEvaluator::kUsualOperations. The threshold falls as if the search went on
+// to `end`.
 struct SearchBudget {
-  int first = 0;
   int stop = 0;
   int end = 0;
 };
@@ -42,11 +42,14 @@ struct SearchBudget {
 // Three of five moves are on the slowest replica. A move is kept if the 16-norm of the replicas'
 // penalised times (evaluate.h) rises by at most a threshold, which falls from 1e-4 of the step to
 // 0: replicas that are not the slowest improve too. A simulation stops as soon as its move cannot
-// be kept. Moves that leave a replica's critical chain (critical_chain.h) as long as it was are not
-// simulated at all; one in eight is of those to groups without a known chain, and of all where the
-// schedule finds its orders. There, too, the slowest replica's rule is chosen again after every few
-// moves that it kept. Returns the best step time seen that keeps the limits, or `start` if none was
-// better.
+// be kept, and most moves are left out before.
+// - Where the schedule fixes the lanes' orders: those that leave a replica's critical path as long
+//   as it was (path_growth.h), and seven of eight to groups whose orders are not known. Orders that
+//   are known are replayed (order_replay.h), which costs none of the budget.
+// - Where it finds orders: seven of eight of those whose replica's critical chain, with the new
+//   costs, is no shorter, or is of other groups. There the slowest replica's rule is chosen again
+//   after every few moves that it kept.
+// Returns the best step time seen that keeps the limits, or `start` if none was better.
 //
 // Ensures   equal arguments give equal results; a larger `stop` never a slower one. Stops at
 //           `bound_ns`, too.

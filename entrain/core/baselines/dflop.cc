@@ -67,14 +67,17 @@ std::vector<std::vector<int>> deal_bins(const BatchLoads& loads,
 }  // namespace
 
 Placement dflop_policy(const AssignRequest& request) {
-  return dflop_bins(request, request.plan->num_slots, kDflopExchanges);
+  const BatchLoads loads = batch_loads(*request.plan, *request.costs);
+  return dflop_bins(request, loads, request.plan->num_slots, kDflopExchanges);
 }
 
-Placement dflop_bins(const AssignRequest& request, int most_slots, std::int64_t exchanges) {
+Placement dflop_bins(const AssignRequest& request,
+                     const BatchLoads& loads,
+                     int most_slots,
+                     std::int64_t exchanges) {
   const StepCosts& costs = *request.costs;
   const int replicas = request.plan->replicas;
   const int num_slots = std::min(most_slots, costs.num_samples / replicas);
-  const BatchLoads loads = batch_loads(*request.plan, costs);
   const std::vector<std::vector<int>> bins = make_bins(loads, num_slots * replicas, exchanges);
   Placement placement = empty_placement(costs, replicas, num_slots);
   const std::vector<std::vector<int>> dealt = deal_bins(loads, bins, replicas);

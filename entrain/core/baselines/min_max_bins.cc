@@ -172,8 +172,11 @@ class ExchangeSearch {
         const Load& out = items_[at(members_[at(bin)][at(i)])];
         for (int j = count > 1 ? -1 : 0; j < others; ++j) {
           const Load& in = j < 0 ? kNoLoad : items_[at(members_[at(other)][at(j)])];
-          const double candidate =
-              std::max(after(load_[at(bin)], out, in), after(load_[at(other)], in, out));
+          const double here = after(load_[at(bin)], out, in);
+          if (here >= least) {
+            continue;
+          }
+          const double candidate = std::max(here, after(load_[at(other)], in, out));
           if (candidate < least) {
             least = candidate;
             best_i = i;

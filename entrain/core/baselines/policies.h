@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "entrain/core/baselines/loads.h"
 #include "entrain/core/baselines/request.h"
 #include "entrain/core/graph/placement.h"
 
@@ -43,10 +44,13 @@ Placement disttrain_policy(const AssignRequest& request);
 
 // DFLOP: bins with the smallest largest load on any module's heaviest lane. See dflop.cc.
 Placement dflop_policy(const AssignRequest& request);
-// The same with at most so many slots a replica and exchanges between bins, of which the policy
-// makes kDflopExchanges; about 4 ns each.
+// The same, with loads of batch_loads(), with at most so many slots a replica and exchanges between
+// bins, of which the policy makes kDflopExchanges; about 4 ns each.
 inline constexpr std::int64_t kDflopExchanges = 4'000'000;
-Placement dflop_bins(const AssignRequest& request, int most_slots, std::int64_t exchanges);
+Placement dflop_bins(const AssignRequest& request,
+                     const BatchLoads& loads,
+                     int most_slots,
+                     std::int64_t exchanges);
 
 // OrchMLLM without its exchange: replicas balanced on the sum of all phases. See orchmllm.cc.
 Placement orchmllm_policy(const AssignRequest& request);

@@ -32,17 +32,19 @@ void add(GraphUnit& to, const GraphUnit& unit) {
   to.recompute.largest += unit.recompute.largest;
 }
 
+std::uint64_t mixed(std::uint64_t value) {  // as splitmix64 does
+  value += 0x9e3779b97f4a7c15;
+  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9;
+  value = (value ^ (value >> 27)) * 0x94d049bb133111eb;
+  return value ^ (value >> 31);
+}
+
 std::uint64_t shape_of(int module, int slot, const std::vector<int>& served) {
   if (served.empty()) {
     return 0;
   }
   std::uint64_t hash = static_cast<std::uint64_t>(module) << kLlmShift | at(slot);
-  const auto mix = [&](std::uint64_t value) {  // as splitmix64 does
-    hash += value + 0x9e3779b97f4a7c15;
-    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9;
-    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111eb;
-    hash ^= hash >> 31;
-  };
+  const auto mix = [&](std::uint64_t value) { hash = mixed(hash + value); };
   mix(served.size());
   for (const int llm_slot : served) {
     mix(static_cast<std::uint64_t>(llm_slot));
@@ -105,47 +107,49 @@ PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
 }
 
 void PlacementGraph::add_units(const ModuleCosts& from, Module& module) {
-  std::vector<std::size_t> stages;  // [kind] the first of it
   std::vector<std::int64_t> times;  // [kind] stages of it
-  for (std::size_t s = 0; s < from.stages.size(); ++s) {
-    const auto like = std::find_if(stages.begin(), stages.end(), [&](std::size_t other) {
-      return cost_the_same(from.stages[other], from.stages[s]);
-    });
-    const auto kind = static_cast<std::size_t>(like - stages.begin());
+  for (const StageCosts& stage : from.stages) {
+    const auto like =
+        std::find_if(module.kinds.begin(), module.kinds.end(), [&](const StageCosts* other) {
+          return cost_the_same(*other, stage);
+        });
+    const auto kind = static_cast<std::size_t>(like - module.kinds.begin());
     kind_.push_back(static_cast<int>(kind));
-    if (like == stages.end()) {
-      stages.push_back(s);
+    if (like == module.kinds.end()) {
+      module.kinds.push_back(&stage);
       times.push_back(0);
-      module.launch.push_back(launch_of(from.stages[s]));
+      module.launch.push_back(launch_of(stage));
     }
     ++times[kind];
   }
-  module.num_kinds = static_cast<int>(stages.size());
-  const std::size_t num_units = at(from.first_unit.back());
-  module.units.resize((num_units + from.first_unit.size()) * stages.size());
-  for (std::size_t kind = 0; kind < stages.size(); ++kind) {
-    const std::vector<UnitCost>& units = from.stages[stages[kind]].units;
-    for (std::size_t unit = 0; unit < num_units; ++unit) {
-      module.units[unit * stages.size() + kind] = flat(units[unit]);
+  for (std::size_t kind = 0; kind < times.size(); ++kind) {
+    const std::vector<UnitCost>& units = module.kinds[kind]->units;
+    for (std::size_t unit = 0; unit < at(from.first_unit.back()); ++unit) {
       const OperationTimes& time = units[unit].time;
       module.work[unit] += times[kind] * (time.forward + time.backward()).count();
     }
   }
 }
 
-// After the units, the sums over each sample's: most samples are in one slot.
+// The sums over each sample's units: most samples are in one slot.
 void PlacementGraph::add_samples(Module& module) {
   const std::vector<int>& first = *module.first_unit;
-  const std::size_t kinds = at(module.num_kinds);
+  const std::size_t kinds = module.kinds.size();
+  module.sums.resize((first.size() - 1) * kinds);
   for (std::size_t sample = 0; sample + 1 < first.size(); ++sample) {
-    const std::size_t sum = at(first.back()) + sample;
     for (std::size_t unit = at(first[sample]); unit < at(first[sample + 1]); ++unit) {
       for (std::size_t kind = 0; kind < kinds; ++kind) {
-        add(module.units[sum * kinds + kind], module.units[unit * kinds + kind]);
+        add(module.sums[sample * kinds + kind], module.cost(unit, kind));
       }
-      module.work[sum] += module.work[unit];
+      module.work[at(first.back()) + sample] += module.work[unit];
     }
   }
+}
+
+GraphUnit PlacementGraph::Module::cost(std::size_t unit, std::size_t kind) const {
+  const std::size_t num_units = at(first_unit->back());
+  return unit < num_units ? flat(kinds[kind]->units[unit])
+                          : sums[(unit - num_units) * kinds.size() + kind];
 }
 
 std::uint64_t PlacementGraph::place(const Placement& placement, int replica) {
@@ -155,13 +159,7 @@ std::uint64_t PlacementGraph::place(const Placement& placement, int replica) {
   for (int module = 0; module <= stages_.llm; ++module) {
     std::vector<Slot>& slots = of.slots[at(module)];
     slots.resize(std::max(slots.size(), at(of.num_slots)));
-    gathered_.resize(std::max(gathered_.size(), slots.size()));
-    if (module < stages_.llm) {
-      gather_encoder(module, placement, replica);
-    } else {
-      gather_llm(placement, replica);
-    }
-    take_gathered(module, of);
+    place_module(module, placement, replica, of);
   }
   return of.shape;
 }
@@ -191,63 +189,77 @@ const ReplicaGraph& PlacementGraph::graph(int replica) {
   return of.graph;
 }
 
-void PlacementGraph::gather_encoder(int module, const Placement& placement, int replica) {
-  const std::vector<int>& first = *modules_[at(module)].first_unit;
-  const std::vector<int>& slots = placement.encoder_slot[at(module)];
+// Calls visit(slot, entry) for all that a replica has of a module.
+template <class Visit>
+void PlacementGraph::for_each_entry(int module,
+                                    const Placement& placement,
+                                    int replica,
+                                    Visit visit) const {
   for (const int sample : placement.samples[at(replica)]) {
     const int llm_slot = placement.llm_slot[at(sample)];
-    const int begin = first[at(sample)];
-    const int end = first[at(sample + 1)];
-    if (begin == end) {
+    if (module == stages_.llm) {
+      visit(llm_slot, entry_of(llm_slot, sample));
       continue;
     }
-    const int slot = slots[at(begin)];
-    if (std::equal(slots.begin() + begin + 1, slots.begin() + end, slots.begin() + begin)) {
-      gathered_[at(slot)].push_back(entry_of(llm_slot, first.back() + sample));
-      continue;
-    }
-    for (int unit = begin; unit < end; ++unit) {
-      gathered_[at(slots[at(unit)])].push_back(entry_of(llm_slot, unit));
-    }
+    for_each_part(module, placement, sample, [&](int slot, int unit) {
+      visit(slot, entry_of(llm_slot, unit));
+    });
   }
 }
 
-void PlacementGraph::gather_llm(const Placement& placement, int replica) {
-  for (const int sample : placement.samples[at(replica)]) {
-    const int slot = placement.llm_slot[at(sample)];
-    gathered_[at(slot)].push_back(entry_of(slot, sample));
-  }
-}
-
-// Clears what was gathered.
-void PlacementGraph::take_gathered(int module, Replica& of) {
+// Only what is not in the slots yet is gathered.
+void PlacementGraph::place_module(int module,
+                                  const Placement& placement,
+                                  int replica,
+                                  Replica& of) {
   std::vector<Slot>& slots = of.slots[at(module)];
+  keys_.assign(slots.size(), 0);
+  for_each_entry(module, placement, replica, [&](int slot, std::uint64_t entry) {
+    keys_[at(slot)] += mixed(entry + 1);
+  });
+  bool any_new = false;
   for (std::size_t number = 0; number < slots.size(); ++number) {
-    std::vector<std::uint64_t>& entries = gathered_[number];
     Slot& slot = slots[number];
-    if (entries != slot.now.entries) {
-      of.shape -= slot.now.shape;
-      std::swap(slot.now, slot.before);
-      if (entries != slot.now.entries) {
-        slot.now.entries.swap(entries);
-        group_parts(module, static_cast<int>(number), slot.now);
-      }
-      of.shape += slot.now.shape;
-      slot.written = false;
+    slot.is_new = false;
+    if (keys_[number] == slot.now.key) {
+      continue;
     }
-    entries.clear();
+    of.shape -= slot.now.shape;
+    std::swap(slot.now, slot.before);
+    slot.written = false;
+    if (keys_[number] == slot.now.key) {
+      of.shape += slot.now.shape;
+      continue;
+    }
+    slot.now.key = keys_[number];
+    slot.now.parts.clear();
+    slot.is_new = true;
+    any_new = true;
+  }
+  if (!any_new) {
+    return;
+  }
+  for_each_entry(module, placement, replica, [&](int slot, std::uint64_t entry) {
+    if (slots[at(slot)].is_new) {
+      slots[at(slot)].now.parts.push_back(entry);
+    }
+  });
+  for (std::size_t number = 0; number < slots.size(); ++number) {
+    if (slots[number].is_new) {
+      group_parts(module, static_cast<int>(number), slots[number].now);
+      of.shape += slots[number].now.shape;
+    }
   }
 }
 
 // The rule of groups.h.
 void PlacementGraph::group_parts(int module, int slot, Work& work) const {
   const Module& of = modules_[at(module)];
-  work.sorted = work.entries;
-  std::sort(work.sorted.begin(), work.sorted.end());
+  std::sort(work.parts.begin(), work.parts.end());
   work.groups.clear();
   work.served.clear();
   work.sums.clear();
-  const std::vector<std::uint64_t>& parts = work.sorted;
+  const std::vector<std::uint64_t>& parts = work.parts;
   std::size_t begin = 0;
   std::int64_t sum = 0;
   for (std::size_t part = 0; part < parts.size();) {
@@ -283,7 +295,7 @@ void PlacementGraph::add_group(std::size_t begin, std::size_t end, Work& work) c
   group.end = end;
   group.served_begin = static_cast<int>(work.served.size());
   for (std::size_t i = begin; i < end; ++i) {
-    const int llm_slot = llm_slot_of(work.sorted[i]);
+    const int llm_slot = llm_slot_of(work.parts[i]);
     if (i == begin || work.served.back() != llm_slot) {
       work.served.push_back(llm_slot);
     }
@@ -298,12 +310,11 @@ void PlacementGraph::sum_up(const Module& of, Work& work) const {
     const std::size_t first = work.sums.size();
     work.sums.insert(work.sums.end(), of.launch.begin(), of.launch.end());
     for (std::size_t i = group.begin; i < group.end; ++i) {
-      const GraphUnit* costs = &of.units[unit_of(work.sorted[i]) * at(of.num_kinds)];
-      for (std::size_t kind = 0; kind < at(of.num_kinds); ++kind) {
-        add(work.sums[first + kind], costs[kind]);
+      for (std::size_t kind = 0; kind < of.kinds.size(); ++kind) {
+        add(work.sums[first + kind], of.cost(unit_of(work.parts[i]), kind));
       }
     }
-    for (std::size_t kind = 0; kind < at(of.num_kinds); ++kind) {
+    for (std::size_t kind = 0; kind < of.kinds.size(); ++kind) {
       GraphUnit& sum = work.sums[first + kind];
       sum.transfer_ns = transfer_time(stages_.link, sum.output_bytes).count();
     }
@@ -379,7 +390,7 @@ void PlacementGraph::append_slot(int module, int number, Slot& slot, ReplicaGrap
     }
     added.served_end = static_cast<int>(graph.served.size());
     graph.num_units += of.num_stages;
-    first_cost += of.num_kinds;
+    first_cost += static_cast<int>(of.kinds.size());
   }
 }
 

@@ -2,6 +2,7 @@
 // for every move, without an intermediate StepAssignment, groups or Program.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -36,35 +37,61 @@ class PlacementGraph {
   //           where their groups changed, too, O(groups × kinds) of the replica.
   const ReplicaGraph& graph(int replica);
 
+  // Stages of a module whose units cost the same are one kind.
+  [[nodiscard]] std::size_t num_kinds(int module) const {
+    return modules_[static_cast<std::size_t>(module)].kinds.size();
+  }
+  // Without launch constants: a unit's, or, behind the units, the sum over a sample's.
+  [[nodiscard]] GraphUnit cost_of(int module, int unit, std::size_t kind) const {
+    return modules_[static_cast<std::size_t>(module)].cost(static_cast<std::size_t>(unit), kind);
+  }
+  // Calls visit(slot, unit) for a sample's units of an encoder; once, for their sum, where they are
+  // in one slot.
+  template <class Visit>
+  void for_each_part(int module, const Placement& placement, int sample, Visit visit) const {
+    const std::vector<int>& first = *modules_[static_cast<std::size_t>(module)].first_unit;
+    const int begin = first[static_cast<std::size_t>(sample)];
+    const int end = first[static_cast<std::size_t>(sample) + 1];
+    const int* slots = placement.encoder_slot[static_cast<std::size_t>(module)].data();
+    if (begin < end && std::equal(slots + begin + 1, slots + end, slots + begin)) {
+      visit(slots[begin], first.back() + sample);
+      return;
+    }
+    for (int unit = begin; unit < end; ++unit) {
+      visit(slots[unit], unit);
+    }
+  }
+
  private:
   // A module's costs without launch constants, unit by unit.
   struct Module {
     int num_stages = 0;
     int first_backward = 0;  // by its own trainable stages; num_stages if none
     // Stages of equal layers cost the same: sums are computed once per kind.
-    int num_kinds = 0;
-    // [unit × num_kinds + kind]; behind the units the sums over each sample's
-    std::vector<GraphUnit> units;
-    std::vector<GraphUnit> launch;                 // [kind]
-    std::vector<std::int64_t> work;                // likewise: forward and backward over all stages
-    std::int64_t launch_work = 0;                  // of one forward and backward on every stage
+    std::vector<const StageCosts*> kinds;
+    std::vector<GraphUnit> sums;     // [sample × kinds + kind] over its units
+    std::vector<GraphUnit> launch;   // [kind]
+    std::vector<std::int64_t> work;  // [unit], then [sample]: forward and backward over all stages
+    std::int64_t launch_work = 0;    // of one forward and backward on every stage
     const std::vector<int>* first_unit = nullptr;  // [sample + 1]
+
+    [[nodiscard]] GraphUnit cost(std::size_t unit, std::size_t kind) const;
   };
   // Parts of an encoder slot that run as one, or an LLM slot.
   struct Group {
-    std::size_t begin = 0;  // into Slot::Work::sorted
+    std::size_t begin = 0;  // into Work::parts
     std::size_t end = 0;
-    int served_begin = 0;  // into Slot::Work::served
+    int served_begin = 0;  // into Work::served
     int served_end = 0;
     int turn = 0;
   };
   struct Work {
-    std::vector<std::uint64_t> entries;  // LLM slot << 24 | unit, as gathered
-    std::vector<std::uint64_t> sorted;
+    std::uint64_t key = 0;             // of `parts`, whatever their order; 0 for an empty slot
+    std::vector<std::uint64_t> parts;  // LLM slot << 24 | unit, rising
     std::vector<Group> groups;
     std::vector<int> served;      // LLM slots by group, each rising and followed by -1
     std::uint64_t shape = 0;      // of `served`, module and slot; 0 for an empty slot
-    std::vector<GraphUnit> sums;  // [group × num_kinds + kind]; empty until the graph needs them
+    std::vector<GraphUnit> sums;  // [group × kinds + kind]; empty until the graph needs them
   };
   // A search changes few slots between two calls, and often takes that back.
   struct Slot {
@@ -74,6 +101,7 @@ class PlacementGraph {
     std::vector<int> served;
     int first_group = 0;
     bool written = false;  // whether its costs are those of `now`
+    bool is_new = false;   // place_module(): whether its parts are to be gathered
   };
   struct Replica {
     ReplicaGraph graph;
@@ -84,9 +112,9 @@ class PlacementGraph {
 
   void add_units(const ModuleCosts& from, Module& module);
   static void add_samples(Module& module);
-  void gather_encoder(int module, const Placement& placement, int replica);
-  void gather_llm(const Placement& placement, int replica);
-  void take_gathered(int module, Replica& of);
+  template <class Visit>
+  void for_each_entry(int module, const Placement& placement, int replica, Visit visit) const;
+  void place_module(int module, const Placement& placement, int replica, Replica& of);
   void group_parts(int module, int slot, Work& work) const;
   void add_group(std::size_t begin, std::size_t end, Work& work) const;
   void sum_up(const Module& of, Work& work) const;
@@ -98,7 +126,7 @@ class PlacementGraph {
   std::vector<Module> modules_;
   std::vector<int> kind_;  // [stage number]
   std::vector<Replica> replicas_;
-  std::vector<std::vector<std::uint64_t>> gathered_;  // [slot] of one module
+  std::vector<std::uint64_t> keys_;  // place_module(): [slot]
 };
 
 }  // namespace entrain

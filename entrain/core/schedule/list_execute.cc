@@ -18,40 +18,23 @@ void ListScheduler::execute(int lane) {
 
 // At the time of the lane's decision.
 void ListScheduler::perform(int lane, int stage, Choice choice, int group) {
+  ++operations_;
   StageState& state = stage_[at(stage)];
-  Ran ran{choice, false, stage, group, lane_[at(lane)].decision.time, 0};
   if (choice == Choice::kForward) {
     ++state.next_forward;
     run_forward(lane, stage, group);
   } else if (choice == Choice::kBackward) {
     ++state.next_backward;
     skip_without_backward(stage);
-    const std::size_t halves = state.weights.size();
     run_backward(lane, stage, group);
-    ran.split = state.weights.size() > halves;
   } else {
     ++state.next_weight;
     run_weight(lane, stage, group);
-  }
-  if (orders_ == nullptr && !merging_) {
-    ran.finish = clock_.lane(lane).time;
-    record(lane, ran);
   }
   lane_[at(lane)].wants_forward = choice != Choice::kForward;
   if (rule_.in_order) {
     advance(stage);
   }
-}
-
-void ListScheduler::record(int lane, const Ran& ran) {
-  UnitState& unit = unit_[at(graph_->unit(ran.group, stages_.stages[at(ran.stage)].stage))];
-  const int position = static_cast<int>(ran_[at(lane)].size());
-  if (ran.choice == Choice::kForward) {
-    unit.forward = position;
-  } else if (ran.choice == Choice::kBackward) {
-    unit.backward = position;
-  }
-  ran_[at(lane)].push_back(ran);
 }
 
 // Receives come one operation ahead of need, in the sender's order.
@@ -71,7 +54,33 @@ void ListScheduler::run_forward(int lane, int stage, int group) {
   }
   state.left -= clock_.forward(stage, group, state.decision.time);
   emit(lane, OperationKind::kForward, stage, group);
-  send_forward(stage, group, clock_.lane(lane).time);
+  const int input = unit_[at(graph_->unit(group, place.stage))].forward_node;
+  send_forward(stage, group, add_node(lane, input, group, stage, OrderPart::kForward));
+}
+
+const std::vector<std::int64_t>& ListScheduler::replayed_bytes(const ReplicaGraph& graph,
+                                                               const OrderReplay& replay) {
+  graph_ = &graph;
+  std::copy_n(graph.first_group.begin(), received_.size(), received_.begin());
+  clock_.reset(stages_, graph);
+  for (const OrderReplay::Step& step : replay.steps) {
+    if (step.part == OrderPart::kForward) {
+      const StageGraph::Stage& of = stages_.stages[at(step.stage)];
+      if (of.module == stages_.llm && of.stage == 0) {
+        receive_features(step.group);
+      }
+      clock_.forward(step.stage, step.group, 0);
+    } else if (step.part == OrderPart::kWeight) {
+      clock_.backward_weight(step.stage, step.group, 0);
+    } else {
+      clock_.backward(step.stage, step.group, step.part == OrderPart::kInput, 0);
+    }
+  }
+  result_.peak_bytes.resize(lane_.size());
+  for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
+    result_.peak_bytes[lane] = clock_.lane(static_cast<int>(lane)).peak;
+  }
+  return result_.peak_bytes;
 }
 
 // `made`: bytes of gradients of keys and values that the backward makes.
@@ -97,29 +106,34 @@ void ListScheduler::run_backward(int lane, int stage, int group) {
     stage_[at(stage)].weights.push_back(group);
   }
   emit(lane, split ? OperationKind::kBackwardInput : OperationKind::kBackward, stage, group);
-  send_backward(stage, group, clock_.lane(lane).time);
+  const int input = unit_[at(graph_->unit(group, stages_.stages[at(stage)].stage))].backward_node;
+  const Event end =
+      add_node(lane, input, group, stage, split ? OrderPart::kInput : OrderPart::kBackward);
+  send_backward(stage, group, end);
 }
 
 void ListScheduler::run_weight(int lane, int stage, int group) {
   LaneWork& state = lane_[at(lane)];
   state.left -= clock_.backward_weight(stage, group, state.decision.time);
   emit(lane, OperationKind::kBackwardWeight, stage, group);
+  add_node(lane, 0, group, stage, OrderPart::kWeight);
 }
 
-void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
+void ListScheduler::send_forward(int stage, int group, Event finish) {
   const StageGraph::Stage& place = stages_.stages[at(stage)];
   const GraphGroup& of = graph_->groups[at(group)];
   const int unit = of.first_unit + place.stage;
   if (place.last && place.module == stages_.llm) {
     if (place.stage >= of.first_backward) {
-      unit_[at(unit)].backward_ready = finish;
+      unit_[at(unit)].backward_ready = finish.time;
+      unit_[at(unit)].backward_node = finish.node;
     }
     return;
   }
-  const std::int64_t arrival = transfer(stage, false, finish, of);
-  unit_[at(unit)].sent = arrival;
+  const Event arrival = transfer(stage, false, finish, of);
   if (!place.last) {
-    unit_[at(unit + 1)].forward_ready = arrival;
+    unit_[at(unit + 1)].forward_ready = arrival.time;
+    unit_[at(unit + 1)].forward_node = arrival.node;
     const int next = stages_.stages[at(stage + 1)].lane;
     if (next != place.lane && stage_[at(stage + 1)].next_forward == group) {
       wake(next);
@@ -129,10 +143,14 @@ void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
   bool opens = false;
   for (int i = of.served_begin; i < of.served_end; ++i) {
     GroupState& taker = group_[at(graph_->served[at(i)])];
-    taker.latest = std::max(taker.latest, arrival);
+    taker.latest = std::max(taker.latest, arrival.time);
+    taker.node =
+        taker.node == 0 || merging_ ? arrival.node : replay_.add({taker.node, arrival.node, {}});
     if (--taker.missing == 0) {
       const int served = graph_->served[at(i)];
-      unit_[at(graph_->groups[at(served)].first_unit)].forward_ready = taker.latest;
+      UnitState& first = unit_[at(graph_->groups[at(served)].first_unit)];
+      first.forward_ready = taker.latest;
+      first.forward_node = taker.node;
       opens = opens || stage_[at(stages_.first_stage[at(stages_.llm)])].next_forward == served;
     }
   }
@@ -141,7 +159,7 @@ void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
   }
 }
 
-void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
+void ListScheduler::send_backward(int stage, int group, Event finish) {
   const StageGraph::Stage& place = stages_.stages[at(stage)];
   const GraphGroup& of = graph_->groups[at(group)];
   if (place.stage > 0) {
@@ -149,7 +167,9 @@ void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
       return;
     }
     const int unit = of.first_unit + place.stage - 1;
-    unit_[at(unit)].backward_ready = transfer(stage - 1, true, finish, of);
+    const Event arrival = transfer(stage - 1, true, finish, of);
+    unit_[at(unit)].backward_ready = arrival.time;
+    unit_[at(unit)].backward_node = arrival.node;
     const int lane = stages_.stages[at(stage - 1)].lane;
     if (lane != place.lane && next_backward_is(stage - 1, group)) {
       wake(lane);
@@ -167,7 +187,9 @@ void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
     }
     const int unit = encoder.first_unit + last;
     const int number = stages_.first_stage[at(encoder.module)] + last;
-    unit_[at(unit)].backward_ready = transfer(number, true, finish, encoder);
+    const Event arrival = transfer(number, true, finish, encoder);
+    unit_[at(unit)].backward_ready = arrival.time;
+    unit_[at(unit)].backward_node = arrival.node;
     const int lane = stages_.stages[at(number)].lane;
     if (lane != place.lane && next_backward_is(number, source)) {
       wake(lane);

@@ -87,7 +87,6 @@ ListScheduler::ListScheduler(const StageGraph& stages, std::vector<std::int64_t>
       lane_end_(stages.lanes.size(), 0),
       stage_(stages.stages.size()),
       lane_(stages.lanes.size()),
-      ran_(stages.lanes.size()),
       next_(stages.lanes.size(), kNever),
       link_free_(2 * stages.stages.size()),
       received_(at(stages.llm)) {
@@ -143,10 +142,12 @@ void ListScheduler::decide_all() {
 const ListResult& ListScheduler::finish(bool late) {
   result_.finish_ns.resize(lane_.size());
   result_.peak_bytes.resize(lane_.size());
+  replay_.ends.resize(lane_.size());
   bool left = false;
   for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
     result_.finish_ns[lane] = clock_.lane(static_cast<int>(lane)).time;
     result_.peak_bytes[lane] = clock_.lane(static_cast<int>(lane)).peak;
+    replay_.ends[lane] = {lane_[lane].node, lane_end_[lane]};
     left = left || lane_[lane].left > 0;
   }
   for (const StageState& state : stage_) {
@@ -182,15 +183,11 @@ void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
   runnable_.clear();
   unit_.assign(at(graph_->num_units), {});
   group_.assign(graph_->groups.size(), {});
-  std::fill(link_free_.begin(), link_free_.end(), 0);
-  for (std::size_t module = 0; module < received_.size(); ++module) {
-    received_[module] = graph_->first_group[module];
-  }
-  late_lane_ = -1;
-  for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
-    lane_[lane] = {};
-    ran_[lane].clear();
-  }
+  std::fill(link_free_.begin(), link_free_.end(), Event{});
+  std::copy_n(graph_->first_group.begin(), received_.size(), received_.begin());
+  replay_.nodes.assign(1, {});
+  replay_.steps.clear();
+  std::fill(lane_.begin(), lane_.end(), LaneWork{});
   clock_.reset(stages_, graph);
   for (std::size_t i = 0; i < stage_.size(); ++i) {
     const StageGraph::Stage& stage = stages_.stages[i];

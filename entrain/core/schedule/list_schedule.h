@@ -42,7 +42,7 @@
 #include "entrain/core/base/at.h"
 #include "entrain/core/graph/lane_clock.h"
 #include "entrain/core/graph/step_graph.h"
-#include "entrain/core/schedule/critical_chain.h"
+#include "entrain/core/schedule/order_replay.h"
 #include "entrain/core/schedule/rules.h"
 #include "entrain/core/spec/program.h"
 
@@ -86,12 +86,14 @@ class ListScheduler {
   [[nodiscard]] bool fixes_orders(const ListRule& rule) const {
     return one_stage_a_lane_ && rule.in_order && rule.order == nullptr;
   }
-  // Of the last run(): a chain as long as the replica's time; where the run returned early, one
-  // longer than `stop_after`. Without terms for a lane that hosts all stages.
-  //
-  // Requires  that run's graph; `orders` were not requested; it was done, or fixes_orders().
-  // Cost      O(terms).
-  [[nodiscard]] CriticalChain critical_chain() const;
+  // Of the last run(), which was done: length() with that run's graph is the replica's time.
+  [[nodiscard]] const OrderReplay& replay() const { return replay_; }
+  // [lane] as ListResult::peak_bytes, of the replay of a run of fixes_orders().
+  const std::vector<std::int64_t>& replayed_bytes(const ReplicaGraph& graph,
+                                                  const OrderReplay& replay);
+
+  // Operations that all runs have decided on, those of passes that only find orders included.
+  [[nodiscard]] std::int64_t operations() const { return operations_; }
 
   // Time that follows the last operation of a lane (its reduction). [lane], zeros at first.
   void set_lane_end(std::vector<std::int64_t> lane_end) { lane_end_ = std::move(lane_end); }
@@ -116,37 +118,29 @@ class ListScheduler {
     bool halves = false;          // backwards are split
     Choice next = Choice::kNone;  // see advance()
   };
-  struct Ran {
-    Choice choice = Choice::kNone;
-    bool split = false;  // a backward's
-    int stage = 0;
-    int group = 0;
-    std::int64_t start = 0;
-    std::int64_t finish = 0;
-  };
   struct LaneWork {
     std::int64_t left = 0;       // remaining work of its operations
     std::int64_t recompute = 0;  // largest recomputation of a whole backward
     Decision decision;
     bool wants_forward = false;  // ListRule::alternate: its last operation was a backward
+    int node = 0;                // of its last operation
   };
   struct UnitState {
     std::int64_t forward_ready = -1;
     std::int64_t backward_ready = -1;
-    std::int64_t sent = -1;  // arrival of its output
-    int forward = 0;         // position among what its lane ran
-    int backward = 0;
-  };
-  // What a gradient or an output has to pass: the edge after a stage.
-  struct Message {
-    int stage = 0;
-    int group = 0;
-    bool gradient = false;
+    int forward_node = 0;  // of what made it ready
+    int backward_node = 0;
   };
   // LLM groups: encoder groups still to arrive; encoder groups: LLM groups still to run backward.
   struct GroupState {
     int missing = 0;
     std::int64_t latest = 0;
+    int node = 0;  // of the latest
+  };
+  // When and where in replay_ something ended.
+  struct Event {
+    std::int64_t time = 0;
+    int node = 0;
   };
 
   void start(const ReplicaGraph& graph, const ListRule& rule);
@@ -194,18 +188,12 @@ class ListScheduler {
   void run_backward(int lane, int stage, int group);
   void run_weight(int lane, int stage, int group);
   void receive_features(int group);
-  void send_forward(int stage, int group, std::int64_t finish);
-  void send_backward(int stage, int group, std::int64_t finish);
+  void send_forward(int stage, int group, Event finish);
+  void send_backward(int stage, int group, Event finish);
   void skip_without_backward(int stage);
-  std::int64_t transfer(int stage, bool gradient, std::int64_t start, const GraphGroup& group);
-  void record(int lane, const Ran& ran);
-  void add_left(int lane, CriticalChain& chain) const;
-  void add_term(const Ran& ran, CriticalChain& chain) const;
-  [[nodiscard]] Message arrived(const Ran& ran) const;
-  [[nodiscard]] const Ran& sender(const Message& message) const;
-  [[nodiscard]] const Ran& sent_at(Message message,
-                                   std::int64_t arrival,
-                                   CriticalChain& chain) const;
+  Event transfer(int stage, bool gradient, Event start, const GraphGroup& group);
+  // The lane's last operation, which waited for `input`.
+  Event add_node(int lane, int input, int group, int stage, OrderPart part);
   void emit(int lane, OperationKind kind, int stage, int group);
 
   const StageGraph& stages_;
@@ -216,20 +204,20 @@ class ListScheduler {
   ListRule rule_;
   bool merging_ = false;  // find_merged_orders() is running
   bool fixed_ = false;    // run_by_lane() is running: nothing to decide
-  int late_lane_ = -1;    // run_by_lane(): the one that cannot finish in time
   std::vector<std::vector<Operation>>* orders_ = nullptr;
+  std::int64_t operations_ = 0;
   ListResult result_;
   std::vector<StageState> stage_;
   std::vector<LaneWork> lane_;
-  std::vector<std::vector<Ran>> ran_;  // [lane] for critical_chain()
+  OrderReplay replay_;
   ReplicaClock clock_;
   std::vector<std::int64_t> next_;     // [lane] time of its next decision; the largest value: none
   std::vector<int> runnable_;          // run_by_lane(): lanes to check; may contain one twice
   std::vector<std::size_t> position_;  // likewise: [lane] operations that have run
   std::vector<UnitState> unit_;
   std::vector<GroupState> group_;
-  std::vector<std::int64_t> link_free_;  // [2 × stage number + gradient]
-  std::vector<int> received_;            // [module] encoder groups received on the LLM's first lane
+  std::vector<Event> link_free_;  // [2 × stage number + gradient]
+  std::vector<int> received_;     // [module] encoder groups received on the LLM's first lane
   struct Queued {
     std::int64_t time = 0;
     int urgency = 0;
@@ -272,16 +260,33 @@ inline void ListScheduler::emit(int lane, OperationKind kind, int stage, int gro
 }
 
 // Arrival of a unit's message over the edge after a stage.
-inline std::int64_t ListScheduler::transfer(int stage,
-                                            bool gradient,
-                                            std::int64_t start,
-                                            const GraphGroup& group) {
+inline ListScheduler::Event ListScheduler::transfer(int stage,
+                                                    bool gradient,
+                                                    Event start,
+                                                    const GraphGroup& group) {
   if (!stages_.stages[at(stage)].crosses) {
     return start;
   }
-  std::int64_t& free = link_free_[2 * at(stage) + (gradient ? 1 : 0)];
-  free = std::max(start, free) + (merging_ ? 0 : graph_->cost(group, stage).transfer_ns);
+  Event& free = link_free_[2 * at(stage) + (gradient ? 1 : 0)];
+  free.time = std::max(start.time, free.time);
+  if (!merging_) {
+    const int cost = graph_->cost_index(group, stage);
+    free.time += graph_->costs[at(cost)].transfer_ns;
+    free.node = replay_.add({free.node, start.node, {cost, OrderPart::kTransfer}});
+  }
   return free;
+}
+
+inline ListScheduler::Event ListScheduler::add_node(
+    int lane, int input, int group, int stage, OrderPart part) {
+  int& node = lane_[at(lane)].node;
+  if (!merging_) {
+    node = replay_.add({node, input, {graph_->cost_index(graph_->group(group), stage), part}});
+  }
+  if (fixed_) {
+    replay_.steps.push_back({stage, group, part});
+  }
+  return {clock_.lane(lane).time, node};
 }
 
 inline void ListScheduler::advance(int stage) {

@@ -147,7 +147,6 @@ ListScheduler::Outcome ListScheduler::run_next(int lane,
   }
   state.decision.time = std::max(clock_.lane(lane).time, ready);
   if (state.decision.time + state.left + lane_end_[at(lane)] > stop_after) {
-    late_lane_ = lane;
     return Outcome::kLate;
   }
   perform(lane, stage, choice, group);

@@ -43,6 +43,7 @@ struct StageRef {
 
 // Simulated replicas that the `entrain` policy may spend on a step unless it is told: 1,000 for up
 // to 4 replicas, 250 for each of up to 16, then 1,000 × √replicas (11,313 for 128), at most 10⁶.
+// Each of 800 operations: larger ones use it up sooner (assigner.h).
 int default_evaluations(int replicas);
 
 // Limits on assignments and programs.
