@@ -72,8 +72,8 @@ void print_json(const Json& document);
 void refuse_empty_values(const CLI::App& app);
 
 // A line for each word of the command line that the chosen command does not know, values of unknown
-// options aside: "'--modle' is unknown, did you mean '--model'?"; if a command is missing, which there
-// are.
+// options aside: "'--modle' is unknown, did you mean '--model'?"; if a command is missing, which
+// there are.
 std::string unknown_words(const CLI::App& app);
 
 // `message`, followed by the given options whose values it mentions: "… (--model)". Unchanged
