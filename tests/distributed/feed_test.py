@@ -124,9 +124,9 @@ class Feed(ProcessTest):
         settings = [f'data.feed=["127.0.0.1:{port}"]', "checkpoint.every_steps=4"]
         self.train_threads("output=run", *settings)
         for row in ("step-00000012", "latest"):
-            (self.folder / "run/checkpoints" / row).rename(self.folder / row)
+            (self.folder / "run/checkpoints" / row).rename(self.folder / f"old-{row}")
         (self.folder / "run/checkpoints/latest").write_text(
-            (self.folder / "latest").read_text().replace("12", "8")
+            (self.folder / "old-latest").read_text().replace("12", "8")
         )
         output = self.expect_success("train", "run.toml", *self.set("output=run", *settings))
         self.assertIn("resumed at step 8", output.stdout)
