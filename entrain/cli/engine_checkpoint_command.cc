@@ -202,13 +202,7 @@ void check_new_folder(const std::string& target) {
                               "' is there, and --force replaces files alone; name a folder that is "
                               "not, or remove it first"));
   }
-  if (const auto around = checkpoint_around(target); !around.empty()) {
-    throw InvalidInput(concat("--model-folder: '",
-                              target,
-                              "' is among the checkpoints in '",
-                              around.string(),
-                              "', which training thins out; name a folder elsewhere"));
-  }
+  check_outside_checkpoints("--model-folder", target);
 }
 
 int export_to(const CheckpointFlags& options) {

@@ -93,22 +93,12 @@ void write_report(const TrainFlags& options, const engine::RunConfig& config, co
   }
 }
 
-// Where training, of this run or another, would remove it.
-void check_outside_checkpoints(const char* key, const std::string& folder) {
-  if (const auto around = checkpoint_around(folder); !folder.empty() && !around.empty()) {
-    throw InvalidInput(concat(key,
-                              ": '",
-                              folder,
-                              "' is among the checkpoints in '",
-                              around.string(),
-                              "', which training thins out; name a folder elsewhere"));
-  }
-}
-
 engine::RunConfig read_config(const TrainFlags& options) {
   engine::RunConfig config = engine::read_run_config(options.config, options.overrides);
   check_outside_checkpoints("output", config.output);
-  check_outside_checkpoints("checkpoint.folder", config.checkpoint.folder);
+  if (!config.checkpoint.folder.empty()) {
+    check_outside_checkpoints("checkpoint.folder", config.checkpoint.folder);
+  }
   if (options.resume) {
     config.checkpoint.resume = engine::kResumeAccept;
   } else if (options.overwrite) {

@@ -131,7 +131,7 @@ class Lifecycle(CliTest):
         before = self.digests()
         for key in ("output", "checkpoint.folder"):
             inside = "run/checkpoints/step-00000006/run"
-            words = [f"{key}: '{inside}' is among the checkpoints in", "a folder elsewhere"]
+            words = [f"{key}: '{inside}' is among the checkpoints in", "a place elsewhere"]
             settings = [f"{key}={inside}"] if key == "output" else ["output=b", f"{key}={inside}"]
             for more in ([], ["--dry-run"], ["--overwrite"]):
                 self.expect_failure(2, words, *self.arguments(*settings), *more)

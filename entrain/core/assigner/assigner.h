@@ -31,12 +31,15 @@ std::vector<std::string> policy_names();
 //           are simulated. It is a heuristic: stats.gap is its distance from the bound. It finds an
 //           assignment within memory with any number of evaluations above 0 if it does with
 //           kFewEvaluations, or if `sequential`, `lpt-2d` or one sample a slot in drawn order keep
-//           the limits (all parts of EntrainOptions allowed, objective kStepTime). Limits: under
-//           those that exclude nothing it tries, the result is that of no limits. Otherwise the
-//           step is not monotone in them: a tighter limit may be the faster one, by chance of the
-//           search (how often and by how much: benchmarks/results/ pressure_202611.md). A promise
-//           would cost a looser limit the searches of all tighter ones, since each of those may
-//           find something faster.
+//           the limits (all parts of EntrainOptions allowed, objective kStepTime).
+//           Limits: under those that exclude nothing it tries, the result is that of no limits.
+//           Otherwise the step is not monotone in them: a tighter limit may be the faster one, by
+//           chance of the search (how often and by how much: benchmarks/results/
+//           pressure_202611.md). A promise would cost a looser limit the searches of all tighter
+//           ones, since each of those may find something faster.
+//           Reductions that overlap compute: the result is no slower in simulation than `lpt-2d`
+//           and `dflop` with the plan's number of slots, where more than kFewEvaluations are
+//           allowed and all parts of EntrainOptions.
 // Throws    InvalidInput for an unknown policy (with a suggestion), fewer samples than replicas,
 //           costs of other modules than the plan's. OverLimits, for `entrain`, when no assignment
 //           that it tried keeps the plan's memory limits, naming lane, slot and bytes of the one

@@ -143,6 +143,28 @@ bool is_within(const fs::path& path, const fs::path& folder) {
   return false;
 }
 
+// The folder on the way to `path` that is a checkpoint, or holds those of a run; or empty.
+fs::path checkpoint_around(const fs::path& path) {
+  std::error_code error;
+  const auto is_step = [](std::string_view name) {
+    constexpr std::string_view kStep = "step-";
+    name.remove_prefix(name.starts_with('.') ? 1 : 0);
+    return name.starts_with(kStep) && name.size() > kStep.size() &&
+           std::isdigit(static_cast<unsigned char>(name[kStep.size()])) != 0;
+  };
+  fs::path folder = fs::weakly_canonical(path, error).parent_path();
+  for (; folder.has_relative_path(); folder = folder.parent_path()) {
+    const std::string name = folder.filename().string();
+    if (is_step(name) && (name.starts_with('.') || fs::exists(folder / "manifest.json", error))) {
+      return folder;
+    }
+    if (is_step(head_of(folder / "latest"))) {
+      return folder;
+    }
+  }
+  return {};
+}
+
 [[noreturn]] void refuse(const std::string& option, const fs::path& path, std::string_view why) {
   throw InvalidInput(fmt::format("{}: '{}' {}", option, path.string(), why));
 }
@@ -201,25 +223,14 @@ std::string content_of(const fs::path& path) {
   return description_of(head_of(path), error ? 0 : bytes);
 }
 
-fs::path checkpoint_around(const fs::path& path) {
-  std::error_code error;
-  const auto is_step = [](std::string_view name) {
-    constexpr std::string_view kStep = "step-";
-    name.remove_prefix(name.starts_with('.') ? 1 : 0);
-    return name.starts_with(kStep) && name.size() > kStep.size() &&
-           std::isdigit(static_cast<unsigned char>(name[kStep.size()])) != 0;
-  };
-  fs::path folder = fs::weakly_canonical(path, error).parent_path();
-  for (; folder.has_relative_path(); folder = folder.parent_path()) {
-    const std::string name = folder.filename().string();
-    if (is_step(name) && (name.starts_with('.') || fs::exists(folder / "manifest.json", error))) {
-      return folder;
-    }
-    if (is_step(head_of(folder / "latest"))) {
-      return folder;
-    }
+void check_outside_checkpoints(const std::string& option, const fs::path& path) {
+  if (const fs::path folder = checkpoint_around(follow_links(path)); !folder.empty()) {
+    refuse(option,
+           path,
+           fmt::format("is among the checkpoints in '{}', which training thins out; name a place "
+                       "elsewhere",
+                       folder.string()));
   }
-  return {};
 }
 
 void Output::write(std::string_view content) const {
@@ -288,11 +299,7 @@ Output Outputs::open(const std::string& option, const fs::path& path, OutputKind
     return Output(path);
   }
   const fs::path target = follow_links(path);
-  if (const fs::path folder = checkpoint_around(target); !folder.empty()) {
-    refuse(option,
-           path,
-           fmt::format("is among the checkpoints in '{}'; name a file elsewhere", folder.string()));
-  }
+  check_outside_checkpoints(option, path);
   if (fs::exists(status)) {
     check_file(option, path, kind);
   }

@@ -49,9 +49,10 @@ bool is_kind(OutputKind kind, std::string_view head);
 // another kind (12 KiB)".
 std::string content_of(const std::filesystem::path& path);
 
-// The folder on the way to `path` that is a checkpoint, or holds those of a run: training removes
-// what lies there. Empty where there is none.
-std::filesystem::path checkpoint_around(const std::filesystem::path& path);
+// Refuses a file or folder in a checkpoint, or beside those of a run: training removes what lies
+// there.
+// Throws  InvalidInput beginning with the option or key, and saying where the checkpoints are.
+void check_outside_checkpoints(const std::string& option, const std::filesystem::path& path);
 
 // One output, made by Outputs::open(). A default-constructed one is unnamed; its write() does
 class Output {

@@ -36,7 +36,6 @@ const std::map<OutputKind, std::string> kWritten = {
     {OutputKind::kAnswers, "{\"id\":\"a\",\"kind\":\"\",\"expected\":\"1\",\"given\":\"2\"}\n"},
     {OutputKind::kTokens, "etokens1\x02"},
     {OutputKind::kPage, "<!doctype html><html lang='en'><head><title>Entrain audit</title>"},
-    {OutputKind::kPage, "<!doctype html>\n<!-- The page of `entrain report`. The program"},
     {OutputKind::kPlot, "<svg data-entrain=\"index\" xmlns="},
     {OutputKind::kEpochOrder,
      R"({"step":12,"microbatch":0,"rank":3,"samples":["a"]})"
@@ -97,6 +96,13 @@ TEST_F(NamedOutputs, RecogniseEveryKindAndNoOther) {
     EXPECT_FALSE(is_kind(kind, "")) << name_of(kind);
     EXPECT_FALSE(is_kind(kind, content.substr(0, 5))) << name_of(kind);
   }
+}
+
+TEST_F(NamedOutputs, RecogniseAReportOfAnEarlierVersion) {
+  const char* page = "<!doctype html>\n<!-- The page of `entrain report`. The program";
+  EXPECT_TRUE(is_kind(OutputKind::kPage, page));
+  EXPECT_FALSE(is_kind(OutputKind::kPlot, page));
+  EXPECT_FALSE(is_kind(OutputKind::kPage, "<!doctype html>\n<!-- The page of another report -->"));
 }
 
 TEST_F(NamedOutputs, ReplaceNothingAnEmptyFileAndTheSameKind) {

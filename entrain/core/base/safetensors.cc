@@ -109,8 +109,7 @@ std::uint64_t safetensors_header_bytes(std::string_view first_bytes,
   if (header_bytes > possible) {
     throw InvalidInput(
         fmt::format("{}: no safetensors file, or a damaged one: its first bytes would mean a "
-                    "header of {} bytes, "
-                    "at most {} are possible",
+                    "header of {} bytes, at most {} are possible",
                     where,
                     header_bytes,
                     possible));

@@ -1,0 +1,85 @@
+#include "entrain/core/assigner/path_growth.h"
+
+#include <algorithm>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "entrain/core/assigner/evaluate.h"
+#include "entrain/core/assigner/moves.h"
+
+#include "tests/oracle/case_count.h"
+#include "tests/oracle/placements.h"
+#include "tests/oracle/random_cases.h"
+
+namespace entrain {
+namespace {
+
+// Every sample's parts in the slot of its LLM work.
+Placement whole_samples(const oracle::RandomCase& of) {
+  Placement placement = oracle::placement_of(of.assignment, of.costs);
+  for (std::size_t module = 0; module < placement.encoder_slot.size(); ++module) {
+    const std::vector<int>& first = of.costs.modules[module].first_unit;
+    for (std::size_t sample = 0; sample < placement.llm_slot.size(); ++sample) {
+      std::fill(placement.encoder_slot[module].begin() + first[sample],
+                placement.encoder_slot[module].begin() + first[sample + 1],
+                placement.llm_slot[sample]);
+    }
+  }
+  return placement;
+}
+
+// A walk by moves: a replica's time is that of its path before at least, with the new costs along
+// it, and often just that. Messages take no time here.
+TEST(PathGrowth, BoundsTheTimeOfAMove) {
+  constexpr std::uint64_t kSeed = 20261127;
+  int bounds = 0;
+  int tight = 0;
+  for (int i = 0; i < oracle::case_count(400); ++i) {
+    Rng rng(kSeed, static_cast<std::uint64_t>(i));
+    oracle::RandomCase of = oracle::make_random_case(rng);
+    if (std::any_of(of.plan.lanes.begin(), of.plan.lanes.end(), [](const auto& lane) {
+          return lane.size() > 1;
+        })) {
+      continue;  // orders may change
+    }
+    of.costs.link = {};
+    of.plan.schedule = "1f1b";
+    AssignRequest request;
+    request.plan = &of.plan;
+    request.costs = &of.costs;
+    request.options.defer = false;  // one group a slot
+    const BatchLoads loads = batch_loads(of.plan, of.costs);
+    Placement placement = whole_samples(of);
+    PlacementEdit edit(placement);
+    Mover mover(request, loads, rng, edit);
+    for (int move = 0; move < 30; ++move) {
+      StepEvaluator evaluator(of.plan, of.costs);  // knows the groups before alone
+      std::vector<std::int64_t> before;
+      for (int replica = 0; replica < of.plan.replicas; ++replica) {
+        before.push_back(evaluator.evaluate(placement, replica).total_ns);
+        evaluator.keep_chain(placement, replica);
+      }
+      const Changed changed = mover.move(0);
+      for (int n = 0; n < changed.count; ++n) {
+        const int replica = changed.replica[n];
+        const std::int64_t growth = evaluator.path_growth(edit, replica);
+        if (growth == std::numeric_limits<std::int64_t>::min() ||
+            !evaluator.place_known(placement, replica)) {
+          continue;  // other groups
+        }
+        const std::int64_t after = evaluator.evaluate(placement, replica).total_ns;
+        const std::int64_t least = before[static_cast<std::size_t>(replica)] + growth;
+        ASSERT_GE(after, least) << "case " << i << ", move " << move;
+        ++bounds;
+        tight += after == least ? 1 : 0;
+      }
+      edit.keep();
+    }
+  }
+  EXPECT_GT(bounds, oracle::met_count(1000));
+  EXPECT_GT(tight, bounds / 3);
+}
+
+}  // namespace
+}  // namespace entrain
