@@ -195,9 +195,10 @@ void StepEvaluator::keep_chain(const Placement& placement, int replica) {
   Orders& of = orders_[at(replica)];
   std::swap(of.kept, of.last);
   of.last.shape = 0;
-  path_.forget(replica);
   if (fixed_orders() && !of.in_chunks && of.kept.shape != 0) {
     path_.set(placement, replica, graph_of(replica), of.kept.of);
+  } else {
+    path_.forget(placement, replica);
   }
 }
 

@@ -6,13 +6,19 @@
 #include "entrain/core/base/at.h"
 
 namespace entrain {
+namespace {
+
+constexpr std::int64_t kNotSummed = -1;
+
+}  // namespace
 
 PathGrowth::PathGrowth(const PlacementGraph& graph, const StepCosts& costs, int replicas)
     : graph_(graph),
       costs_(costs),
       known_(at(replicas), 0),
       weights_(at(replicas), std::vector<std::vector<Weight>>(costs.modules.size())),
-      cost_of_(at(costs.num_samples), 0),
+      before_(empty_placement(costs, replicas, 0)),
+      cost_of_(at(costs.num_samples), kNotSummed),
       replica_of_(at(costs.num_samples), -1) {}
 
 void PathGrowth::set(const Placement& placement,
@@ -46,9 +52,26 @@ void PathGrowth::set(const Placement& placement,
   }
   for (const int sample : placement.samples[at(replica)]) {
     replica_of_[at(sample)] = replica;
-    cost_of_[at(sample)] = cost(placement, replica, sample);
+    cost_of_[at(sample)] = kNotSummed;
+    copy_slots(costs_, placement, sample, before_);
   }
   known_[at(replica)] = 1;
+}
+
+void PathGrowth::forget(const Placement& placement, int replica) {
+  known_[at(replica)] = 0;
+  for (const int sample : placement.samples[at(replica)]) {
+    replica_of_[at(sample)] = replica;
+  }
+}
+
+// Few samples are asked for before the replica's next path.
+std::int64_t PathGrowth::cost_before(int replica, int sample) {
+  std::int64_t& sum = cost_of_[at(sample)];
+  if (sum == kNotSummed) {
+    sum = cost(before_, replica, sample);
+  }
+  return sum;
 }
 
 std::int64_t PathGrowth::unit_cost(int replica, int module, int slot, int unit) const {
@@ -94,7 +117,7 @@ std::int64_t PathGrowth::of(const PlacementEdit& edit, int replica) {
       continue;
     }
     seen_.push_back(sample);
-    growth -= replica_of_[at(sample)] == replica ? cost_of_[at(sample)] : 0;
+    growth -= replica_of_[at(sample)] == replica ? cost_before(replica, sample) : 0;
     growth += edit.replica_of(sample) == replica ? cost(edit.placement(), replica, sample) : 0;
   }
   return growth;

@@ -20,13 +20,13 @@ class PathGrowth {
 
   // The replica's path; `graph`: of the placement, whose chain it is.
   // Requires  whole samples: no chunks in the replica.
-  // Cost      O(path + units of the replica).
+  // Cost      O(path + groups); a copy of the units' slots.
   void set(const Placement& placement,
            int replica,
            const ReplicaGraph& graph,
            const CriticalChain& path);
-  // Nothing is known of the replica's path.
-  void forget(int replica) { known_[static_cast<std::size_t>(replica)] = 0; }
+  // Nothing is known of the replica's path; its samples are on no other one.
+  void forget(const Placement& placement, int replica);
 
   // Nanoseconds by which the edit's changes make the replica's path longer, as long as its groups
   // stay, apart from messages. The least int64 where the path is not known, or the number of slots
@@ -41,6 +41,7 @@ class PathGrowth {
     int weight = 0;
     int split = 0;
   };
+  std::int64_t cost_before(int replica, int sample);
   [[nodiscard]] std::int64_t cost(const Placement& placement, int replica, int sample) const;
   [[nodiscard]] std::int64_t unit_cost(int replica, int module, int slot, int unit) const;
 
@@ -48,9 +49,10 @@ class PathGrowth {
   const StepCosts& costs_;
   std::vector<char> known_;                                // [replica]
   std::vector<std::vector<std::vector<Weight>>> weights_;  // [replica][module][slot × kinds + kind]
-  std::vector<std::int64_t> cost_of_;                      // [sample] on its replica's path
-  std::vector<int> replica_of_;                            // [sample] as the paths were set
-  std::vector<int> seen_;                                  // samples of an edit
+  Placement before_;                                       // slots alone, as the paths were set
+  std::vector<std::int64_t> cost_of_;  // [sample] on its replica's path; summed once needed
+  std::vector<int> replica_of_;        // [sample] as the paths were set
+  std::vector<int> seen_;              // samples of an edit
 };
 
 }  // namespace entrain
