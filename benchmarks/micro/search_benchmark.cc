@@ -120,7 +120,7 @@ void run_moves(benchmark::State& state, const char* name, const char* schedule, 
       edit.undo();
     }
     state.ResumeTiming();
-    graphs.place(searched.placement, 0);
+    graphs.place(edit, 0);
     const ReplicaGraph& after = graphs.graph(0);
     benchmark::DoNotOptimize(after.costs.data());
     if (part == Part::kReplay) {

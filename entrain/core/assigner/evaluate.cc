@@ -79,21 +79,29 @@ ReplicaTimes StepEvaluator::times_of(const ListResult& result) const {
   return times;
 }
 
-// Chunks go the long way round, through groups: few replicas have them.
 void StepEvaluator::place(const Placement& placement, int replica) {
+  orders_[at(replica)].shape = graph_.place(placement, replica);
+  place_chunks(placement, replica);
+}
+
+void StepEvaluator::place(const PlacementEdit& edit, int replica) {
+  orders_[at(replica)].shape = graph_.place(edit, replica);
+  place_chunks(edit.placement(), replica);
+}
+
+// Chunks go the long way round, through groups: few replicas have them.
+void StepEvaluator::place_chunks(const Placement& placement, int replica) {
   Orders& of = orders_[at(replica)];
   const std::vector<int>& samples = placement.samples[at(replica)];
   of.in_chunks = std::any_of(samples.begin(), samples.end(), [&](int sample) {
     return !placement.chunks[at(sample)].empty();
   });
-  if (!of.in_chunks) {
-    of.shape = graph_.place(placement, replica);
-    return;
+  if (of.in_chunks) {
+    const std::vector<ModuleGroups> groups =
+        build_groups(to_assignment(costs_, placement, replica), costs_);
+    of.chunked = replica_graph(graph_.stages(), costs_, groups);
+    of.shape = of.chunked.shape();
   }
-  const std::vector<ModuleGroups> groups =
-      build_groups(to_assignment(costs_, placement, replica), costs_);
-  of.chunked = replica_graph(graph_.stages(), costs_, groups);
-  of.shape = of.chunked.shape();
 }
 
 const ReplicaGraph& StepEvaluator::graph_of(int replica) {
@@ -195,15 +203,15 @@ void StepEvaluator::keep_chain(const Placement& placement, int replica) {
   Orders& of = orders_[at(replica)];
   std::swap(of.kept, of.last);
   of.last.shape = 0;
+  graph_.keep(replica);
+  path_.forget(replica);
   if (fixed_orders() && !of.in_chunks && of.kept.shape != 0) {
     path_.set(placement, replica, graph_of(replica), of.kept.of);
-  } else {
-    path_.forget(placement, replica);
   }
 }
 
-std::int64_t StepEvaluator::chain_ns(const Placement& placement, int replica) {
-  place(placement, replica);
+std::int64_t StepEvaluator::chain_ns(const PlacementEdit& edit, int replica) {
+  place(edit, replica);
   const Shaped<CriticalChain>& kept = orders_[at(replica)].kept;
   return kept.shape == orders_[at(replica)].shape ? kept.of.length(graph_of(replica)) : 0;
 }

@@ -88,18 +88,21 @@ class StepEvaluator {
   // is of other groups than the placement's. Where the schedule fixes the lanes' orders, the
   // replica takes no less. Elsewhere orders may change, and the chain is a guess.
   //
-  // Cost  that of PlacementGraph::place(); where the groups are the chain's, that of
-  //       PlacementGraph::graph() and O(terms).
-  std::int64_t chain_ns(const Placement& placement, int replica);
-  // The placement of the replica's last evaluation is the one that the next ones start from.
+  // Requires  the replica's last evaluation without an edit, or its last keep_chain(), was of the
+  //           placement before the edit.
+  // Cost      that of PlacementGraph::place() of an edit; where the groups are the chain's, that of
+  //           PlacementGraph::graph() and O(terms).
+  std::int64_t chain_ns(const PlacementEdit& edit, int replica);
+  // The placement of the replica's last evaluation is the one that the next edits start from.
   void keep_chain(const Placement& placement, int replica);
   // Where orders are fixed, by how much an edit makes the chain that was kept longer.
   std::int64_t path_growth(const PlacementEdit& edit, int replica) {
     return path_.of(edit, replica);
   }
-  // Takes the placement for evaluate_placed(). Whether that will be a replay.
-  bool place_known(const Placement& placement, int replica) {
-    place(placement, replica);
+  // Takes the edited placement for evaluate_placed(). Whether that will be a replay.
+  // Requires  as chain_ns().
+  bool place_known(const PlacementEdit& edit, int replica) {
+    place(edit, replica);
     return known_orders(replica) != nullptr;
   }
   // Whether the schedule fixes the lanes' orders whatever the times are.
@@ -141,6 +144,8 @@ class StepEvaluator {
 
   // Takes the placement. The graph itself may be had by graph_of() afterwards.
   void place(const Placement& placement, int replica);
+  void place(const PlacementEdit& edit, int replica);
+  void place_chunks(const Placement& placement, int replica);
   const ReplicaGraph& graph_of(int replica);
   ReplicaTimes run_rule(const ReplicaGraph& graph, int rule, std::int64_t stop_after);
   ReplicaTimes run_first_that_fits(const ReplicaGraph& graph, std::int64_t stop_after);

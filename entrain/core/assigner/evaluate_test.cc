@@ -139,7 +139,7 @@ TEST(StepEvaluator, ReplaysOrdersAndKeepsChains) {
         const std::string what =
             schedule + ", case " + std::to_string(i) + "\n" + oracle::describe(of);
         const std::int64_t growth = evaluator.path_growth(edit, 0);
-        const std::int64_t known = evaluator.chain_ns(placement, 0);
+        const std::int64_t known = evaluator.chain_ns(edit, 0);
         foretold += fixed && known != before && known - before == growth ? 1 : 0;
         edit.keep();
         const int simulations = evaluator.simulations();
@@ -151,7 +151,7 @@ TEST(StepEvaluator, ReplaysOrdersAndKeepsChains) {
         ASSERT_TRUE(!evaluator.has_limits() || times.peak_bytes == simulated.peak_bytes) << what;
         ASSERT_TRUE(!fixed || known <= times.total_ns) << what;
         evaluator.keep_chain(placement, 0);
-        before = evaluator.chain_ns(placement, 0);
+        before = evaluator.chain_ns(edit, 0);
         ASSERT_EQ(before, times.total_ns) << what;
         replays += replayed ? 1 : 0;
         bounds += fixed && known > 0 ? 1 : 0;

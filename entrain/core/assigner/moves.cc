@@ -62,13 +62,14 @@ void Mover::repair(int sample) {
       if (!request_.options.defer) {
         first_allowed = llm_slot;
       }
-      edit_.set_encoder_slot(module, unit, std::clamp(slots[at(unit)], first_allowed, llm_slot));
+      edit_.set_encoder_slot(
+          sample, module, unit, std::clamp(slots[at(unit)], first_allowed, llm_slot));
       common = std::min(common, slots[at(unit)]);
     }
     for (int unit = first[at(sample)];
          !request_.options.split_segments && unit < first[at(sample + 1)];
          ++unit) {
-      edit_.set_encoder_slot(module, unit, common);
+      edit_.set_encoder_slot(sample, module, unit, common);
     }
   }
 }
@@ -81,7 +82,7 @@ void Mover::relocate(int sample, int slot) {
     const std::vector<int>& first = costs_.modules[at(module)].first_unit;
     for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
       if (placement().encoder_slot[at(module)][at(unit)] == old_slot) {
-        edit_.set_encoder_slot(module, unit, slot);
+        edit_.set_encoder_slot(sample, module, unit, slot);
       }
     }
   }
@@ -129,7 +130,7 @@ void Mover::place_whole(int sample, int slot) {
   for (int module = 0; module < costs_.llm_module(); ++module) {
     const std::vector<int>& first = costs_.modules[at(module)].first_unit;
     for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
-      edit_.set_encoder_slot(module, unit, slot);
+      edit_.set_encoder_slot(sample, module, unit, slot);
     }
   }
 }
@@ -143,7 +144,7 @@ void Mover::rename_slots(int replica, Rename rename) {
       const std::vector<int>& first = costs_.modules[at(module)].first_unit;
       for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
         edit_.set_encoder_slot(
-            module, unit, rename(sample, placement().encoder_slot[at(module)][at(unit)]));
+            sample, module, unit, rename(sample, placement().encoder_slot[at(module)][at(unit)]));
       }
     }
     repair(sample);
@@ -244,7 +245,7 @@ Changed Mover::advance_segments(int replica) {
   const bool back = old_slot < llm_slot && below(2) == 0;
   const int slot = back ? llm_slot : std::max(0, old_slot - 1 - below(kReach));
   for (int unit = begin; unit < end; ++unit) {
-    edit_.set_encoder_slot(module, unit, slot);
+    edit_.set_encoder_slot(sample, module, unit, slot);
   }
   repair(sample);
   return edit_.empty() ? Changed{} : Changed{1, {replica, -1}};

@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "entrain/core/assigner/placement_edit.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/baselines/loads.h"
 #include "entrain/core/baselines/request.h"
+#include "entrain/core/graph/placement_edit.h"
 
 namespace entrain {
 

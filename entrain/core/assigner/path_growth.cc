@@ -17,9 +17,7 @@ PathGrowth::PathGrowth(const PlacementGraph& graph, const StepCosts& costs, int 
       costs_(costs),
       known_(at(replicas), 0),
       weights_(at(replicas), std::vector<std::vector<Weight>>(costs.modules.size())),
-      before_(empty_placement(costs, replicas, 0)),
-      cost_of_(at(costs.num_samples), kNotSummed),
-      replica_of_(at(costs.num_samples), -1) {}
+      cost_of_(at(costs.num_samples), kNotSummed) {}
 
 void PathGrowth::set(const Placement& placement,
                      int replica,
@@ -51,25 +49,16 @@ void PathGrowth::set(const Placement& placement,
     }
   }
   for (const int sample : placement.samples[at(replica)]) {
-    replica_of_[at(sample)] = replica;
     cost_of_[at(sample)] = kNotSummed;
-    copy_slots(costs_, placement, sample, before_);
   }
   known_[at(replica)] = 1;
 }
 
-void PathGrowth::forget(const Placement& placement, int replica) {
-  known_[at(replica)] = 0;
-  for (const int sample : placement.samples[at(replica)]) {
-    replica_of_[at(sample)] = replica;
-  }
-}
-
 // Few samples are asked for before the replica's next path.
-std::int64_t PathGrowth::cost_before(int replica, int sample) {
+std::int64_t PathGrowth::cost_before(const PlacementEdit& edit, int replica, int sample) {
   std::int64_t& sum = cost_of_[at(sample)];
   if (sum == kNotSummed) {
-    sum = cost(before_, replica, sample);
+    sum = cost(edit.before(), replica, sample);
   }
   return sum;
 }
@@ -98,26 +87,12 @@ std::int64_t PathGrowth::cost(const Placement& placement, int replica, int sampl
 }
 
 std::int64_t PathGrowth::of(const PlacementEdit& edit, int replica) {
-  constexpr std::int64_t kUnknown = std::numeric_limits<std::int64_t>::min();
-  using Field = PlacementEdit::Field;
+  if (edit.reshapes() || (known_[at(replica)] == 0 && !edit.empty())) {
+    return std::numeric_limits<std::int64_t>::min();
+  }
   std::int64_t growth = 0;
-  seen_.clear();
-  for (const PlacementEdit::Change& change : edit.changes()) {
-    if (known_[at(replica)] == 0 || change.field == Field::kNumSlots ||
-        change.field == Field::kChunks) {
-      return kUnknown;
-    }
-    int sample = change.index;
-    if (change.field == Field::kEncoderSlot) {
-      const std::vector<int>& first = costs_.modules[at(change.module)].first_unit;
-      const auto next = std::upper_bound(first.begin(), first.end(), change.index);
-      sample = static_cast<int>(next - first.begin()) - 1;
-    }
-    if (std::find(seen_.begin(), seen_.end(), sample) != seen_.end()) {
-      continue;
-    }
-    seen_.push_back(sample);
-    growth -= replica_of_[at(sample)] == replica ? cost_before(replica, sample) : 0;
+  for (const int sample : edit.samples()) {
+    growth -= edit.replica_before(sample) == replica ? cost_before(edit, replica, sample) : 0;
     growth += edit.replica_of(sample) == replica ? cost(edit.placement(), replica, sample) : 0;
   }
   return growth;

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "entrain/core/assigner/placement_edit.h"
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/graph/placement.h"
+#include "entrain/core/graph/placement_edit.h"
 #include "entrain/core/graph/placement_graph.h"
 #include "entrain/core/schedule/order_replay.h"
 
@@ -20,18 +20,20 @@ class PathGrowth {
 
   // The replica's path; `graph`: of the placement, whose chain it is.
   // Requires  whole samples: no chunks in the replica.
-  // Cost      O(path + groups); a copy of the units' slots.
+  // Cost      O(path + groups + samples).
   void set(const Placement& placement,
            int replica,
            const ReplicaGraph& graph,
            const CriticalChain& path);
-  // Nothing is known of the replica's path; its samples are on no other one.
-  void forget(const Placement& placement, int replica);
+  // Nothing is known of the replica's path.
+  void forget(int replica) { known_[static_cast<std::size_t>(replica)] = 0; }
 
   // Nanoseconds by which the edit's changes make the replica's path longer, as long as its groups
   // stay, apart from messages. The least int64 where the path is not known, or the number of slots
   // or chunks changed.
-  // Cost  O(changes).
+  //
+  // Requires  the replica's path was set of the placement before the edit.
+  // Cost      O(units of the changed samples).
   std::int64_t of(const PlacementEdit& edit, int replica);
 
  private:
@@ -41,7 +43,7 @@ class PathGrowth {
     int weight = 0;
     int split = 0;
   };
-  std::int64_t cost_before(int replica, int sample);
+  std::int64_t cost_before(const PlacementEdit& edit, int replica, int sample);
   [[nodiscard]] std::int64_t cost(const Placement& placement, int replica, int sample) const;
   [[nodiscard]] std::int64_t unit_cost(int replica, int module, int slot, int unit) const;
 
@@ -49,10 +51,7 @@ class PathGrowth {
   const StepCosts& costs_;
   std::vector<char> known_;                                // [replica]
   std::vector<std::vector<std::vector<Weight>>> weights_;  // [replica][module][slot × kinds + kind]
-  Placement before_;                                       // slots alone, as the paths were set
   std::vector<std::int64_t> cost_of_;  // [sample] on its replica's path; summed once needed
-  std::vector<int> replica_of_;        // [sample] as the paths were set
-  std::vector<int> seen_;              // samples of an edit
 };
 
 }  // namespace entrain

@@ -70,7 +70,7 @@ TEST(PathGrowth, BoundsTheTimeOfAMove) {
         const std::int64_t growth = evaluator.path_growth(edit, replica);
         ASSERT_EQ(walked.path_growth(edit, replica), growth) << "case " << i << ", move " << move;
         if (growth == std::numeric_limits<std::int64_t>::min() ||
-            !evaluator.place_known(placement, replica)) {
+            !evaluator.place_known(edit, replica)) {
           continue;  // other groups
         }
         const std::int64_t after = evaluator.evaluate(placement, replica).total_ns;

@@ -125,7 +125,7 @@ class PlacementSearch {
     }
     bool known = true;
     for (int i = 0; i < changed.count; ++i) {
-      known = evaluator_.place_known(current_.placement, changed.replica[i]) && known;
+      known = evaluator_.place_known(edit_, changed.replica[i]) && known;
     }
     return known || rng_.below(kUnknownGroups) == 0;
   }
@@ -135,7 +135,7 @@ class PlacementSearch {
     bool unknown = false;
     for (int i = 0; i < changed.count; ++i) {
       const int replica = changed.replica[i];
-      const std::int64_t chain = evaluator_.chain_ns(current_.placement, replica);
+      const std::int64_t chain = evaluator_.chain_ns(edit_, replica);
       unknown = unknown || (chain == 0 && !evaluator_.lacks_chain(replica));
       norm += sixteenth_power(static_cast<double>(chain) / reference_) - powers_[at(replica)];
     }

@@ -28,16 +28,6 @@ void place_sample(const StepCosts& costs, int sample, int slot, Placement& place
   }
 }
 
-void copy_slots(const StepCosts& costs, const Placement& from, int sample, Placement& to) {
-  to.llm_slot[at(sample)] = from.llm_slot[at(sample)];
-  for (int module = 0; module < costs.llm_module(); ++module) {
-    const std::vector<int>& first = costs.modules[at(module)].first_unit;
-    for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
-      to.encoder_slot[at(module)][at(unit)] = from.encoder_slot[at(module)][at(unit)];
-    }
-  }
-}
-
 std::vector<ChunkPlace> equal_chunks(const StepCosts& costs,
                                      int sample,
                                      int first_slot,

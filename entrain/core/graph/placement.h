@@ -31,9 +31,6 @@ Placement empty_placement(const StepCosts& costs, int replicas, int num_slots);
 // Sets the LLM slot of a sample and the encoder slot of all its segments.
 void place_sample(const StepCosts& costs, int sample, int slot, Placement& placement);
 
-// Sets the slots of a sample's LLM work and segments as another placement has them.
-void copy_slots(const StepCosts& costs, const Placement& from, int sample, Placement& to);
-
 // `count` chunks of a sample in the slots from `first_slot` on, of nearly equal forward time on the
 // LLM's first stage, each of at least one token.
 //

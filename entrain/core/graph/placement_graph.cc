@@ -1,6 +1,8 @@
 #include "entrain/core/graph/placement_graph.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
@@ -10,6 +12,7 @@ namespace {
 
 constexpr unsigned kLlmShift = 24;
 constexpr std::uint64_t kUnitMask = (1ULL << kLlmShift) - 1;
+constexpr std::size_t kFewChanges = 16;  // of a slot
 
 std::uint64_t entry_of(int llm_slot, int unit) {
   return static_cast<std::uint64_t>(llm_slot) << kLlmShift | static_cast<std::uint64_t>(unit);
@@ -19,17 +22,6 @@ int llm_slot_of(std::uint64_t entry) {
 }
 std::size_t unit_of(std::uint64_t entry) {
   return entry & kUnitMask;
-}
-
-void add(GraphUnit& to, const GraphUnit& unit) {
-  to.forward += unit.forward;
-  to.backward_input += unit.backward_input;
-  to.backward_weight += unit.backward_weight;
-  to.split += unit.split;
-  to.activation_bytes += unit.activation_bytes;
-  to.output_bytes += unit.output_bytes;
-  to.recompute.all += unit.recompute.all;
-  to.recompute.largest += unit.recompute.largest;
 }
 
 std::uint64_t mixed(std::uint64_t value) {  // as splitmix64 does
@@ -52,140 +44,153 @@ std::uint64_t shape_of(int module, int slot, const std::vector<int>& served) {
   return hash;
 }
 
-GraphUnit flat(const UnitCost& cost) {
-  return {cost.time.forward.count(),
-          cost.time.backward_input.count(),
-          cost.time.backward_weight.count(),
-          cost.time.split.count(),
-          cost.activation_bytes,
-          cost.output_bytes,
-          0,
-          cost.recompute};
-}
-
-GraphUnit launch_of(const StageCosts& stage) {
-  return {stage.launch.forward.count(),
-          stage.launch.backward_input.count(),
-          stage.launch.backward_weight.count(),
-          stage.launch.split.count(),
-          0,
-          0};
-}
-
-bool cost_the_same(const StageCosts& a, const StageCosts& b) {
-  return launch_of(a) == launch_of(b) &&
-         std::equal(a.units.begin(),
-                    a.units.end(),
-                    b.units.begin(),
-                    b.units.end(),
-                    [](const UnitCost& x, const UnitCost& y) { return flat(x) == flat(y); });
-}
-
 }  // namespace
 
 PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
     : stages_(stage_graph(plan, costs.link)), replicas_(at(plan.replicas)) {
   stages_.set_halves(costs);
   for (const ModuleCosts& from : costs.modules) {
-    const std::size_t num_units = at(from.first_unit.back());
-    ENTRAIN_INVARIANT(num_units + from.first_unit.size() <= kUnitMask, "too many units in a batch");
-    Module& module = modules_.emplace_back();
-    module.num_stages = static_cast<int>(from.stages.size());
-    module.first_backward = module.num_stages;
-    module.first_unit = &from.first_unit;
-    module.work.assign(num_units + from.first_unit.size(), 0);
-    for (std::size_t stage = from.stages.size(); stage > 0; --stage) {
-      if (from.stages[stage - 1].trainable) {
-        module.first_backward = static_cast<int>(stage) - 1;
-      }
-      const OperationTimes& launch = from.stages[stage - 1].launch;
-      module.launch_work += (launch.forward + launch.backward()).count();
-    }
-    add_units(from, module);
-    add_samples(module);
+    const std::size_t numbers = at(from.first_unit.back()) + from.first_unit.size();
+    ENTRAIN_INVARIANT(numbers <= kUnitMask, "too many units in a batch");
+    modules_.emplace_back(from, kind_);
   }
-}
-
-void PlacementGraph::add_units(const ModuleCosts& from, Module& module) {
-  std::vector<std::int64_t> times;  // [kind] stages of it
-  for (const StageCosts& stage : from.stages) {
-    const auto like =
-        std::find_if(module.kinds.begin(), module.kinds.end(), [&](const StageCosts* other) {
-          return cost_the_same(*other, stage);
-        });
-    const auto kind = static_cast<std::size_t>(like - module.kinds.begin());
-    kind_.push_back(static_cast<int>(kind));
-    if (like == module.kinds.end()) {
-      module.kinds.push_back(&stage);
-      times.push_back(0);
-      module.launch.push_back(launch_of(stage));
-    }
-    ++times[kind];
-  }
-  for (std::size_t kind = 0; kind < times.size(); ++kind) {
-    const std::vector<UnitCost>& units = module.kinds[kind]->units;
-    for (std::size_t unit = 0; unit < at(from.first_unit.back()); ++unit) {
-      const OperationTimes& time = units[unit].time;
-      module.work[unit] += times[kind] * (time.forward + time.backward()).count();
-    }
-  }
-}
-
-// The sums over each sample's units: most samples are in one slot.
-void PlacementGraph::add_samples(Module& module) {
-  const std::vector<int>& first = *module.first_unit;
-  const std::size_t kinds = module.kinds.size();
-  module.sums.resize((first.size() - 1) * kinds);
-  for (std::size_t sample = 0; sample + 1 < first.size(); ++sample) {
-    for (std::size_t unit = at(first[sample]); unit < at(first[sample + 1]); ++unit) {
-      for (std::size_t kind = 0; kind < kinds; ++kind) {
-        add(module.sums[sample * kinds + kind], module.cost(unit, kind));
-      }
-      module.work[at(first.back()) + sample] += module.work[unit];
-    }
-  }
-}
-
-GraphUnit PlacementGraph::Module::cost(std::size_t unit, std::size_t kind) const {
-  const std::size_t num_units = at(first_unit->back());
-  return unit < num_units ? flat(kinds[kind]->units[unit])
-                          : sums[(unit - num_units) * kinds.size() + kind];
 }
 
 std::uint64_t PlacementGraph::place(const Placement& placement, int replica) {
   Replica& of = replicas_[at(replica)];
-  of.num_slots = placement.num_slots[at(replica)];
-  of.slots.resize(modules_.size());
+  of.edited.clear();
+  set_num_slots(placement.num_slots[at(replica)], of);
   for (int module = 0; module <= stages_.llm; ++module) {
-    std::vector<Slot>& slots = of.slots[at(module)];
-    slots.resize(std::max(slots.size(), at(of.num_slots)));
     place_module(module, placement, replica, of);
   }
   return of.shape;
 }
 
+std::uint64_t PlacementGraph::place(const PlacementEdit& edit, int replica) {
+  Replica& of = replicas_[at(replica)];
+  for (const SlotRef& ref : of.edited) {
+    swap_works(ref, of);
+  }
+  of.edited.clear();
+  set_num_slots(edit.placement().num_slots[at(replica)], of);
+  for (const int sample : edit.samples()) {
+    if (edit.replica_before(sample) == replica) {
+      change_parts(edit.before(), sample, false, of);
+    }
+    if (edit.replica_of(sample) == replica) {
+      change_parts(edit.placement(), sample, true, of);
+    }
+  }
+  std::erase_if(of.edited, [&](const SlotRef& ref) { return !renew(ref, of); });
+  return of.shape;
+}
+
+void PlacementGraph::set_num_slots(int num_slots, Replica& of) const {
+  of.num_slots = num_slots;
+  of.slots.resize(modules_.size());
+  for (std::vector<Slot>& slots : of.slots) {
+    slots.resize(std::max(slots.size(), at(num_slots)));
+  }
+}
+
+void PlacementGraph::swap_works(const SlotRef& ref, Replica& of) {
+  Slot& slot = of.slots[at(ref.module)][at(ref.slot)];
+  of.shape += slot.before.shape - slot.now.shape;
+  std::swap(slot.now, slot.before);
+  if (slot.written) {
+    slot.written = false;
+    of.unwritten.push_back(ref);
+  }
+}
+
+// All of a sample.
+void PlacementGraph::change_parts(const Placement& placement,
+                                  int sample,
+                                  bool added,
+                                  Replica& of) const {
+  const int llm_slot = placement.llm_slot[at(sample)];
+  const auto change = [&](int module, int number, int unit) {
+    Slot& slot = of.slots[at(module)][at(number)];
+    if (slot.changes.empty()) {
+      of.edited.push_back({module, number});
+    }
+    slot.changes.push_back({entry_of(llm_slot, unit), added});
+  };
+  for (int module = 0; module < stages_.llm; ++module) {
+    for_each_part(
+        module, placement, sample, [&](int slot, int unit) { change(module, slot, unit); });
+  }
+  change(stages_.llm, llm_slot, sample);
+}
+
+// Makes what a slot has of what it had. Whether that differs.
+bool PlacementGraph::renew(const SlotRef& ref, Replica& of) const {
+  Slot& slot = of.slots[at(ref.module)][at(ref.slot)];
+  const Work& old = slot.now;
+  Work& made = slot.before;
+  std::uint64_t key = old.key;
+  for (const PartChange& change : slot.changes) {
+    key += change.added ? mixed(change.part + 1) : 0 - mixed(change.part + 1);
+  }
+  const bool differs = key != old.key;
+  if (differs) {
+    made.key = key;
+    made.parts = old.parts;
+    apply(slot.changes, made.parts);
+    group_parts(ref.module, ref.slot, made);
+    if (!old.sums.empty() && made.served == old.served) {
+      made.sums = old.sums;
+      change_sums(modules_[at(ref.module)], slot.changes, made);
+    }
+    swap_works(ref, of);
+  }
+  slot.changes.clear();
+  return differs;
+}
+
+// Few changes shift the parts that follow them; many are sorted.
+void PlacementGraph::apply(const std::vector<PartChange>& changes,
+                           std::vector<std::uint64_t>& parts) {
+  if (changes.size() <= kFewChanges) {
+    for (const PartChange& change : changes) {
+      const auto place = std::lower_bound(parts.begin(), parts.end(), change.part);
+      if (change.added) {
+        parts.insert(place, change.part);
+      } else {
+        parts.erase(place);
+      }
+    }
+    return;
+  }
+  std::vector<std::uint64_t> removed;
+  for (const PartChange& change : changes) {
+    (change.added ? parts : removed).push_back(change.part);
+  }
+  std::sort(parts.begin(), parts.end());
+  std::sort(removed.begin(), removed.end());
+  const std::vector<std::uint64_t> all = std::exchange(parts, {});
+  std::set_difference(
+      all.begin(), all.end(), removed.begin(), removed.end(), std::back_inserter(parts));
+}
+
 const ReplicaGraph& PlacementGraph::graph(int replica) {
   Replica& of = replicas_[at(replica)];
   bool same = of.num_slots == of.graph.num_slots;
-  for (std::size_t module = 0; module < of.slots.size(); ++module) {
-    for (Slot& slot : of.slots[module]) {
-      if (!slot.written && slot.now.sums.empty()) {
-        sum_up(modules_[module], slot.now);
-      }
-      same = same && (slot.written || slot.now.served == slot.served);
+  for (const SlotRef& ref : of.unwritten) {
+    Slot& slot = of.slots[at(ref.module)][at(ref.slot)];
+    if (slot.now.sums.empty()) {
+      sum_up(modules_[at(ref.module)], slot.now);
     }
+    same = same && slot.now.served == slot.served;
   }
-  if (!same) {
+  if (same) {
+    for (const SlotRef& ref : of.unwritten) {
+      copy_sums(of.slots[at(ref.module)][at(ref.slot)], of.graph);
+    }
+  } else {
     assemble(of);
-    return of.graph;
   }
-  for (std::vector<Slot>& slots : of.slots) {
-    for (Slot& slot : slots) {
-      if (!slot.written) {
-        copy_sums(slot, of.graph);
-      }
-    }
-  }
+  of.unwritten.clear();
   return of.graph;
 }
 
@@ -224,13 +229,11 @@ void PlacementGraph::place_module(int module,
     if (keys_[number] == slot.now.key) {
       continue;
     }
-    of.shape -= slot.now.shape;
-    std::swap(slot.now, slot.before);
-    slot.written = false;
+    swap_works({module, static_cast<int>(number)}, of);
     if (keys_[number] == slot.now.key) {
-      of.shape += slot.now.shape;
       continue;
     }
+    of.shape -= slot.now.shape;
     slot.now.key = keys_[number];
     slot.now.parts.clear();
     slot.is_new = true;
@@ -246,16 +249,16 @@ void PlacementGraph::place_module(int module,
   });
   for (std::size_t number = 0; number < slots.size(); ++number) {
     if (slots[number].is_new) {
+      std::sort(slots[number].now.parts.begin(), slots[number].now.parts.end());
       group_parts(module, static_cast<int>(number), slots[number].now);
       of.shape += slots[number].now.shape;
     }
   }
 }
 
-// The rule of groups.h.
+// The rule of groups.h, of sorted parts.
 void PlacementGraph::group_parts(int module, int slot, Work& work) const {
-  const Module& of = modules_[at(module)];
-  std::sort(work.parts.begin(), work.parts.end());
+  const KindCosts& of = modules_[at(module)];
   work.groups.clear();
   work.served.clear();
   work.sums.clear();
@@ -305,18 +308,37 @@ void PlacementGraph::add_group(std::size_t begin, std::size_t end, Work& work) c
   work.served.push_back(-1);
 }
 
-void PlacementGraph::sum_up(const Module& of, Work& work) const {
+void PlacementGraph::sum_up(const KindCosts& of, Work& work) const {
   for (const Group& group : work.groups) {
     const std::size_t first = work.sums.size();
     work.sums.insert(work.sums.end(), of.launch.begin(), of.launch.end());
     for (std::size_t i = group.begin; i < group.end; ++i) {
       for (std::size_t kind = 0; kind < of.kinds.size(); ++kind) {
-        add(work.sums[first + kind], of.cost(unit_of(work.parts[i]), kind));
+        add(of.cost(unit_of(work.parts[i]), kind), work.sums[first + kind]);
       }
     }
     for (std::size_t kind = 0; kind < of.kinds.size(); ++kind) {
       GraphUnit& sum = work.sums[first + kind];
       sum.transfer_ns = transfer_time(stages_.link, sum.output_bytes).count();
+    }
+  }
+}
+
+// Sums that were of the same groups before the changes.
+void PlacementGraph::change_sums(const KindCosts& of,
+                                 const std::vector<PartChange>& changes,
+                                 Work& work) const {
+  const std::size_t kinds = of.kinds.size();
+  for (const PartChange& change : changes) {
+    const auto group =
+        std::partition_point(work.groups.begin(), work.groups.end(), [&](const Group& other) {
+          return other.turn < llm_slot_of(change.part);
+        });
+    GraphUnit* sums = &work.sums[static_cast<std::size_t>(group - work.groups.begin()) * kinds];
+    for (std::size_t kind = 0; kind < kinds; ++kind) {
+      const GraphUnit cost = of.cost(unit_of(change.part), kind);
+      change.added ? add(cost, sums[kind]) : subtract(cost, sums[kind]);
+      sums[kind].transfer_ns = transfer_time(stages_.link, sums[kind].output_bytes).count();
     }
   }
 }
@@ -366,7 +388,7 @@ void PlacementGraph::assemble(Replica& of) const {
 }
 
 void PlacementGraph::append_slot(int module, int number, Slot& slot, ReplicaGraph& graph) const {
-  const Module& of = modules_[at(module)];
+  const KindCosts& of = modules_[at(module)];
   slot.first_group = static_cast<int>(graph.groups.size());
   slot.served = slot.now.served;
   slot.written = true;

@@ -97,22 +97,23 @@ TEST(PlacementGraph, EqualsTheGraphThatGroupsGive) {
   EXPECT_GT(of_fewer_kinds, 20) << "stages that cost the same have to be among the cases";
 }
 
+int below(Rng& rng, int bound) {
+  return static_cast<int>(rng.below(static_cast<std::uint64_t>(bound)));
+}
+
 // Another slot for a sample's LLM work, and slots before it for its segments.
 void move_a_sample(Rng& rng, const StepCosts& costs, int replica, Placement& placement) {
-  const auto below = [&](int bound) {
-    return static_cast<int>(rng.below(static_cast<std::uint64_t>(bound)));
-  };
   const std::vector<int>& samples = placement.samples[static_cast<std::size_t>(replica)];
-  const int sample = samples[static_cast<std::size_t>(below(static_cast<int>(samples.size())))];
-  const int slot = below(placement.num_slots[static_cast<std::size_t>(replica)]);
+  const int sample = samples[rng.below(samples.size())];
+  const int slot = below(rng, placement.num_slots[static_cast<std::size_t>(replica)]);
   place_sample(costs, sample, slot, placement);
   for (int module = 0; module < costs.llm_module(); ++module) {
     const std::vector<int>& first = costs.modules[static_cast<std::size_t>(module)].first_unit;
     for (int unit = first[static_cast<std::size_t>(sample)];
-         unit < first[static_cast<std::size_t>(sample) + 1] && below(2) == 0;
+         unit < first[static_cast<std::size_t>(sample) + 1] && rng.below(2) == 0;
          ++unit) {
       placement.encoder_slot[static_cast<std::size_t>(module)][static_cast<std::size_t>(unit)] =
-          below(slot + 1);
+          below(rng, slot + 1);
     }
   }
 }
@@ -158,6 +159,79 @@ TEST(PlacementGraph, ChangesWithThePlacement) {
     }
   }
   EXPECT_GT(of_a_known_shape, 100);
+}
+
+// Some samples of the replica to other slots, or to another replica; their segments apart.
+void edit_samples(Rng& rng, const StepCosts& costs, int replica, PlacementEdit& edit) {
+  const Placement& placement = edit.placement();
+  if (rng.below(8) == 0) {
+    edit.set_num_slots(replica, placement.num_slots[static_cast<std::size_t>(replica)] + 1);
+  }
+  for (int count = 1 + below(rng, rng.below(4) == 0 ? 40 : 2); count > 0; --count) {
+    const std::vector<int>& samples = placement.samples[static_cast<std::size_t>(replica)];
+    const int sample = samples[rng.below(samples.size())];
+    const int to = below(rng, static_cast<int>(placement.num_slots.size()));
+    if (to != replica && samples.size() > 1) {
+      edit.move_sample(sample, replica, to);
+    }
+    const int home = edit.replica_of(sample);
+    const int slot = below(rng, placement.num_slots[static_cast<std::size_t>(home)]);
+    edit.set_llm_slot(sample, slot);
+    for (int module = 0; module < costs.llm_module(); ++module) {
+      const std::vector<int>& first = costs.modules[static_cast<std::size_t>(module)].first_unit;
+      const bool together = rng.below(2) == 0;
+      const int common = below(rng, slot + 1);
+      for (int unit = first[static_cast<std::size_t>(sample)];
+           unit < first[static_cast<std::size_t>(sample) + 1];
+           ++unit) {
+        edit.set_encoder_slot(sample, module, unit, together ? common : below(rng, slot + 1));
+      }
+    }
+  }
+}
+
+// Along a walk of edits, most of them undone, the graph of a replica and its shape are those of a
+// placement from nothing, whether its graph was asked for after the edit before or not.
+TEST(PlacementGraph, FollowsEdits) {
+  constexpr std::uint64_t kSeed = 20261128;
+  int edits = 0;
+  for (int i = 0; i < 200; ++i) {
+    Rng rng(kSeed, static_cast<std::uint64_t>(i));
+    const oracle::RandomCase of = oracle::make_random_case(rng, {.min_slots = 2});
+    Placement placement = oracle::placement_of(of.assignment, of.costs);
+    PlacementGraph builder(of.plan, of.costs);
+    for (int replica = 0; replica < of.plan.replicas; ++replica) {
+      builder.place(placement, replica);
+    }
+    PlacementEdit edit(placement);
+    for (int step = 0; step < 50; ++step) {
+      edit_samples(rng, of.costs, below(rng, of.plan.replicas), edit);
+      for (int replica = 0; replica < of.plan.replicas; ++replica) {
+        PlacementGraph anew(of.plan, of.costs);
+        ASSERT_EQ(builder.place(edit, replica), anew.place(placement, replica)) << "case " << i;
+        if (rng.below(3) != 0) {
+          expect_equal(builder.stages(),
+                       builder.graph(replica),
+                       anew.graph(replica),
+                       "case " + std::to_string(i) + ", step " + std::to_string(step));
+          ASSERT_FALSE(HasFatalFailure());
+        }
+        ++edits;
+      }
+      if (rng.below(4) != 0) {
+        edit.undo();
+      } else {
+        edit.keep();
+        for (int replica = 0; replica < of.plan.replicas; ++replica) {
+          builder.keep(replica);
+        }
+      }
+      if (rng.below(3) == 0) {
+        builder.place(placement, below(rng, of.plan.replicas));
+      }
+    }
+  }
+  EXPECT_GT(edits, 10000);
 }
 
 }  // namespace

@@ -1,14 +1,17 @@
-#include "entrain/core/assigner/placement_edit.h"
+#include "entrain/core/graph/placement_edit.h"
 
 #include <utility>
 
 #include "entrain/core/base/at.h"
 
 namespace entrain {
+
 PlacementEdit::PlacementEdit(Placement& placement)
     : placement_(placement),
       position_(placement.llm_slot.size(), 0),
-      replica_(placement.llm_slot.size(), 0) {
+      replica_(placement.llm_slot.size(), 0),
+      before_(placement),
+      is_changed_(placement.llm_slot.size(), 0) {
   for (std::size_t replica = 0; replica < placement.samples.size(); ++replica) {
     const std::vector<int>& samples = placement.samples[replica];
     for (std::size_t i = 0; i < samples.size(); ++i) {
@@ -16,20 +19,29 @@ PlacementEdit::PlacementEdit(Placement& placement)
       replica_[at(samples[i])] = static_cast<int>(replica);
     }
   }
+  replica_before_ = replica_;
+}
+
+void PlacementEdit::change(int sample, const Change& change) {
+  journal_.push_back(change);
+  if (is_changed_[at(sample)] == 0) {
+    is_changed_[at(sample)] = 1;
+    samples_.push_back(sample);
+  }
 }
 
 void PlacementEdit::set_llm_slot(int sample, int slot) {
   int& value = placement_.llm_slot[at(sample)];
   if (value != slot) {
-    journal_.push_back({Field::kLlmSlot, 0, sample, value});
+    change(sample, {Field::kLlmSlot, 0, sample, value});
     value = slot;
   }
 }
 
-void PlacementEdit::set_encoder_slot(int module, int unit, int slot) {
+void PlacementEdit::set_encoder_slot(int sample, int module, int unit, int slot) {
   int& value = placement_.encoder_slot[at(module)][at(unit)];
   if (value != slot) {
-    journal_.push_back({Field::kEncoderSlot, module, unit, value});
+    change(sample, {Field::kEncoderSlot, module, unit, value});
     value = slot;
   }
 }
@@ -37,7 +49,8 @@ void PlacementEdit::set_encoder_slot(int module, int unit, int slot) {
 void PlacementEdit::set_chunks(int sample, std::vector<ChunkPlace> chunks) {
   std::vector<ChunkPlace>& value = placement_.chunks[at(sample)];
   if (value != chunks) {
-    journal_.push_back({Field::kChunks, 0, sample, 0});
+    change(sample, {Field::kChunks, 0, sample, 0});
+    reshapes_ = true;
     old_chunks_.push_back(std::move(value));
     value = std::move(chunks);
   }
@@ -46,18 +59,44 @@ void PlacementEdit::set_chunks(int sample, std::vector<ChunkPlace> chunks) {
 void PlacementEdit::set_num_slots(int replica, int num_slots) {
   journal_.push_back({Field::kNumSlots, 0, replica, placement_.num_slots[at(replica)]});
   placement_.num_slots[at(replica)] = num_slots;
+  reshapes_ = true;
 }
 
 void PlacementEdit::move_sample(int sample, int from, int to) {
   std::vector<int>& source = placement_.samples[at(from)];
   const int position = position_[at(sample)];
-  journal_.push_back({Field::kReplica, from, sample, position});
+  change(sample, {Field::kReplica, from, sample, position});
   source[at(position)] = source.back();
   position_[at(source.back())] = position;
   source.pop_back();
   position_[at(sample)] = static_cast<int>(placement_.samples[at(to)].size());
   placement_.samples[at(to)].push_back(sample);
   replica_[at(sample)] = to;
+}
+
+void PlacementEdit::keep() {
+  for (const Change& change : journal_) {
+    const std::size_t index = at(change.index);
+    if (change.field == Field::kLlmSlot) {
+      before_.llm_slot[index] = placement_.llm_slot[index];
+    } else if (change.field == Field::kEncoderSlot) {
+      const std::size_t module = at(change.module);
+      before_.encoder_slot[module][index] = placement_.encoder_slot[module][index];
+    } else if (change.field == Field::kReplica) {
+      replica_before_[index] = replica_[index];
+    }
+  }
+  clear();
+}
+
+void PlacementEdit::clear() {
+  for (const int sample : samples_) {
+    is_changed_[at(sample)] = 0;
+  }
+  samples_.clear();
+  journal_.clear();
+  old_chunks_.clear();
+  reshapes_ = false;
 }
 
 void PlacementEdit::undo() {
@@ -89,7 +128,7 @@ void PlacementEdit::undo() {
       }
     }
   }
-  journal_.clear();
+  clear();
 }
 
 }  // namespace entrain
