@@ -138,7 +138,8 @@ bool PlacementGraph::renew(const SlotRef& ref, Replica& of) const {
     made.parts = old.parts;
     apply(slot.changes, made.parts);
     group_parts(ref.module, ref.slot, made);
-    if (!old.sums.empty() && made.served == old.served) {
+    const bool few = slot.changes.size() < made.parts.size();
+    if (few && !old.sums.empty() && made.served == old.served) {
       made.sums = old.sums;
       change_sums(modules_[at(ref.module)], slot.changes, made);
     }
