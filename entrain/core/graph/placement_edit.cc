@@ -22,7 +22,7 @@ PlacementEdit::PlacementEdit(Placement& placement)
   replica_before_ = replica_;
 }
 
-void PlacementEdit::change(int sample, const Change& change) {
+void PlacementEdit::record(int sample, const Change& change) {
   journal_.push_back(change);
   if (is_changed_[at(sample)] == 0) {
     is_changed_[at(sample)] = 1;
@@ -33,7 +33,7 @@ void PlacementEdit::change(int sample, const Change& change) {
 void PlacementEdit::set_llm_slot(int sample, int slot) {
   int& value = placement_.llm_slot[at(sample)];
   if (value != slot) {
-    change(sample, {Field::kLlmSlot, 0, sample, value});
+    record(sample, {Field::kLlmSlot, 0, sample, value});
     value = slot;
   }
 }
@@ -41,7 +41,7 @@ void PlacementEdit::set_llm_slot(int sample, int slot) {
 void PlacementEdit::set_encoder_slot(int sample, int module, int unit, int slot) {
   int& value = placement_.encoder_slot[at(module)][at(unit)];
   if (value != slot) {
-    change(sample, {Field::kEncoderSlot, module, unit, value});
+    record(sample, {Field::kEncoderSlot, module, unit, value});
     value = slot;
   }
 }
@@ -49,7 +49,7 @@ void PlacementEdit::set_encoder_slot(int sample, int module, int unit, int slot)
 void PlacementEdit::set_chunks(int sample, std::vector<ChunkPlace> chunks) {
   std::vector<ChunkPlace>& value = placement_.chunks[at(sample)];
   if (value != chunks) {
-    change(sample, {Field::kChunks, 0, sample, 0});
+    record(sample, {Field::kChunks, 0, sample, 0});
     reshapes_ = true;
     old_chunks_.push_back(std::move(value));
     value = std::move(chunks);
@@ -65,7 +65,7 @@ void PlacementEdit::set_num_slots(int replica, int num_slots) {
 void PlacementEdit::move_sample(int sample, int from, int to) {
   std::vector<int>& source = placement_.samples[at(from)];
   const int position = position_[at(sample)];
-  change(sample, {Field::kReplica, from, sample, position});
+  record(sample, {Field::kReplica, from, sample, position});
   source[at(position)] = source.back();
   position_[at(source.back())] = position;
   source.pop_back();

@@ -47,7 +47,7 @@ class PlacementEdit {
     int index;   // sample, unit or replica
     int old;     // kReplica: its old position there
   };
-  void change(int sample, const Change& change);
+  void record(int sample, const Change& change);
   void clear();
 
   Placement& placement_;
