@@ -53,9 +53,8 @@ void ListScheduler::run_forward(int lane, int stage, int group) {
     receive_features(group);
   }
   state.left -= clock_.forward(stage, group, state.decision.time);
-  emit(lane, OperationKind::kForward, stage, group);
-  const int input = unit_[at(graph_->unit(group, place.stage))].forward_node;
-  send_forward(stage, group, add_node(lane, input, group, stage, OrderPart::kForward));
+  replay_.steps.push_back({stage, group, OrderPart::kForward});
+  send_forward(stage, group, clock_.lane(lane).time);
 }
 
 const std::vector<std::int64_t>& ListScheduler::replayed_bytes(const ReplicaGraph& graph,
@@ -105,35 +104,29 @@ void ListScheduler::run_backward(int lane, int stage, int group) {
   if (split) {
     stage_[at(stage)].weights.push_back(group);
   }
-  emit(lane, split ? OperationKind::kBackwardInput : OperationKind::kBackward, stage, group);
-  const int input = unit_[at(graph_->unit(group, stages_.stages[at(stage)].stage))].backward_node;
-  const Event end =
-      add_node(lane, input, group, stage, split ? OrderPart::kInput : OrderPart::kBackward);
-  send_backward(stage, group, end);
+  replay_.steps.push_back({stage, group, split ? OrderPart::kInput : OrderPart::kBackward});
+  send_backward(stage, group, clock_.lane(lane).time);
 }
 
 void ListScheduler::run_weight(int lane, int stage, int group) {
   LaneWork& state = lane_[at(lane)];
   state.left -= clock_.backward_weight(stage, group, state.decision.time);
-  emit(lane, OperationKind::kBackwardWeight, stage, group);
-  add_node(lane, 0, group, stage, OrderPart::kWeight);
+  replay_.steps.push_back({stage, group, OrderPart::kWeight});
 }
 
-void ListScheduler::send_forward(int stage, int group, Event finish) {
+void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
   const StageGraph::Stage& place = stages_.stages[at(stage)];
   const GraphGroup& of = graph_->groups[at(group)];
   const int unit = of.first_unit + place.stage;
   if (place.last && place.module == stages_.llm) {
     if (place.stage >= of.first_backward) {
-      unit_[at(unit)].backward_ready = finish.time;
-      unit_[at(unit)].backward_node = finish.node;
+      unit_[at(unit)].backward_ready = finish;
     }
     return;
   }
-  const Event arrival = transfer(stage, false, finish, of);
+  const std::int64_t arrival = transfer(stage, false, finish, of);
   if (!place.last) {
-    unit_[at(unit + 1)].forward_ready = arrival.time;
-    unit_[at(unit + 1)].forward_node = arrival.node;
+    unit_[at(unit + 1)].forward_ready = arrival;
     const int next = stages_.stages[at(stage + 1)].lane;
     if (next != place.lane && stage_[at(stage + 1)].next_forward == group) {
       wake(next);
@@ -143,14 +136,10 @@ void ListScheduler::send_forward(int stage, int group, Event finish) {
   bool opens = false;
   for (int i = of.served_begin; i < of.served_end; ++i) {
     GroupState& taker = group_[at(graph_->served[at(i)])];
-    taker.latest = std::max(taker.latest, arrival.time);
-    taker.node =
-        taker.node == 0 || merging_ ? arrival.node : replay_.add({taker.node, arrival.node, {}});
+    taker.latest = std::max(taker.latest, arrival);
     if (--taker.missing == 0) {
       const int served = graph_->served[at(i)];
-      UnitState& first = unit_[at(graph_->groups[at(served)].first_unit)];
-      first.forward_ready = taker.latest;
-      first.forward_node = taker.node;
+      unit_[at(graph_->groups[at(served)].first_unit)].forward_ready = taker.latest;
       opens = opens || stage_[at(stages_.first_stage[at(stages_.llm)])].next_forward == served;
     }
   }
@@ -159,7 +148,7 @@ void ListScheduler::send_forward(int stage, int group, Event finish) {
   }
 }
 
-void ListScheduler::send_backward(int stage, int group, Event finish) {
+void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
   const StageGraph::Stage& place = stages_.stages[at(stage)];
   const GraphGroup& of = graph_->groups[at(group)];
   if (place.stage > 0) {
@@ -167,9 +156,8 @@ void ListScheduler::send_backward(int stage, int group, Event finish) {
       return;
     }
     const int unit = of.first_unit + place.stage - 1;
-    const Event arrival = transfer(stage - 1, true, finish, of);
-    unit_[at(unit)].backward_ready = arrival.time;
-    unit_[at(unit)].backward_node = arrival.node;
+    const std::int64_t arrival = transfer(stage - 1, true, finish, of);
+    unit_[at(unit)].backward_ready = arrival;
     const int lane = stages_.stages[at(stage - 1)].lane;
     if (lane != place.lane && next_backward_is(stage - 1, group)) {
       wake(lane);
@@ -187,9 +175,8 @@ void ListScheduler::send_backward(int stage, int group, Event finish) {
     }
     const int unit = encoder.first_unit + last;
     const int number = stages_.first_stage[at(encoder.module)] + last;
-    const Event arrival = transfer(number, true, finish, encoder);
-    unit_[at(unit)].backward_ready = arrival.time;
-    unit_[at(unit)].backward_node = arrival.node;
+    const std::int64_t arrival = transfer(number, true, finish, encoder);
+    unit_[at(unit)].backward_ready = arrival;
     const int lane = stages_.stages[at(number)].lane;
     if (lane != place.lane && next_backward_is(number, source)) {
       wake(lane);

@@ -97,15 +97,28 @@ const ListResult& ListScheduler::run(const ReplicaGraph& graph,
                                      const ListRule& rule,
                                      std::vector<std::vector<Operation>>* orders,
                                      std::int64_t stop_after) {
-  orders_ = orders;
-  if (orders_ != nullptr) {
-    orders_->assign(lane_.size(), {});
-    for (const StageGraph::Stage& stage : stages_.stages) {
-      const int groups = graph.end_of(stage.module) - graph.first_group[at(stage.module)];
-      std::vector<Operation>& order = (*orders_)[at(stage.lane)];
-      order.reserve(order.capacity() + 2 * at(groups));
-    }
+  run_rule(graph, rule, stop_after);
+  if (orders != nullptr) {
+    list_orders(*orders);
   }
+  return result_;
+}
+
+void ListScheduler::list_orders(std::vector<std::vector<Operation>>& orders) const {
+  orders.assign(lane_.size(), {});
+  for (const OrderReplay::Step& step : replay_.steps) {
+    const StageGraph::Stage& stage = stages_.stages[at(step.stage)];
+    const OperationKind kind = step.part == OrderPart::kForward    ? OperationKind::kForward
+                               : step.part == OrderPart::kBackward ? OperationKind::kBackward
+                               : step.part == OrderPart::kInput    ? OperationKind::kBackwardInput
+                                                                   : OperationKind::kBackwardWeight;
+    orders[at(stage.lane)].push_back({kind, graph_->key(step.group, stage.stage), -1});
+  }
+}
+
+void ListScheduler::run_rule(const ReplicaGraph& graph,
+                             const ListRule& rule,
+                             std::int64_t stop_after) {
   const bool fixed = rule.ignore_transfers && !one_stage_a_lane_;
   if (fixed && lane_.size() > 1) {
     merging_ = true;
@@ -113,24 +126,26 @@ const ListResult& ListScheduler::run(const ReplicaGraph& graph,
     const bool late = !find_merged_orders(stop_after);
     merging_ = false;
     if (late) {
-      return finish(true);
+      finish(true);
+      return;
     }
   }
   start(graph, rule);
+  bool in_time = true;
   if (rule.order != nullptr) {
     merge_as(rule.order(stages_, graph));
     fixed_ = true;
-    return finish(!run_by_lane(true, stop_after));
+    in_time = run_by_lane(true, stop_after);
+  } else if (fixed && lane_.size() == 1) {
+    in_time = run_whole_slots(stop_after);
+  } else if (fixed || (one_stage_a_lane_ && rule.in_order)) {
+    fixed_ = true;
+    in_time = run_by_lane(fixed, stop_after);
+  } else {
+    decide_all();
+    in_time = run_by_time(stop_after);
   }
-  if (fixed && lane_.size() == 1) {
-    return finish(!run_whole_slots(stop_after));
-  }
-  fixed_ = fixed || (one_stage_a_lane_ && rule.in_order);
-  if (fixed_) {
-    return finish(!run_by_lane(fixed, stop_after));
-  }
-  decide_all();
-  return finish(!run_by_time(stop_after));
+  finish(!in_time);
 }
 
 void ListScheduler::decide_all() {
@@ -139,15 +154,13 @@ void ListScheduler::decide_all() {
   }
 }
 
-const ListResult& ListScheduler::finish(bool late) {
+void ListScheduler::finish(bool late) {
   result_.finish_ns.resize(lane_.size());
   result_.peak_bytes.resize(lane_.size());
-  replay_.ends.resize(lane_.size());
   bool left = false;
   for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
     result_.finish_ns[lane] = clock_.lane(static_cast<int>(lane)).time;
     result_.peak_bytes[lane] = clock_.lane(static_cast<int>(lane)).peak;
-    replay_.ends[lane] = {lane_[lane].node, lane_end_[lane]};
     left = left || lane_[lane].left > 0;
   }
   for (const StageState& state : stage_) {
@@ -155,7 +168,6 @@ const ListResult& ListScheduler::finish(bool late) {
   }
   result_.done = !late && !left;
   result_.stuck = !late && left;
-  return result_;
 }
 
 bool ListScheduler::too_late(int lane, std::int64_t stop_after) const {
@@ -183,9 +195,9 @@ void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
   runnable_.clear();
   unit_.assign(at(graph_->num_units), {});
   group_.assign(graph_->groups.size(), {});
-  std::fill(link_free_.begin(), link_free_.end(), Event{});
+  std::fill(link_free_.begin(), link_free_.end(), 0);
   std::copy_n(graph_->first_group.begin(), received_.size(), received_.begin());
-  replay_.nodes.assign(1, {});
+  replay_.nodes.clear();
   replay_.steps.clear();
   std::fill(lane_.begin(), lane_.end(), LaneWork{});
   clock_.reset(stages_, graph);

@@ -87,7 +87,10 @@ class ListScheduler {
     return one_stage_a_lane_ && rule.in_order && rule.order == nullptr;
   }
   // Of the last run(), which was done: length() with that run's graph is the replica's time.
-  [[nodiscard]] const OrderReplay& replay() const { return replay_; }
+  //
+  // Requires  that graph has not changed since.
+  // Cost      O(operations), some nanoseconds each; of a second call none.
+  const OrderReplay& replay();
   // [lane] as ListResult::peak_bytes, of the replay of a run of fixes_orders().
   const std::vector<std::int64_t>& replayed_bytes(const ReplicaGraph& graph,
                                                   const OrderReplay& replay);
@@ -123,29 +126,21 @@ class ListScheduler {
     std::int64_t recompute = 0;  // largest recomputation of a whole backward
     Decision decision;
     bool wants_forward = false;  // ListRule::alternate: its last operation was a backward
-    int node = 0;                // of its last operation
   };
   struct UnitState {
     std::int64_t forward_ready = -1;
     std::int64_t backward_ready = -1;
-    int forward_node = 0;  // of what made it ready
-    int backward_node = 0;
   };
   // LLM groups: encoder groups still to arrive; encoder groups: LLM groups still to run backward.
   struct GroupState {
     int missing = 0;
     std::int64_t latest = 0;
-    int node = 0;  // of the latest
-  };
-  // When and where in replay_ something ended.
-  struct Event {
-    std::int64_t time = 0;
-    int node = 0;
   };
 
+  void run_rule(const ReplicaGraph& graph, const ListRule& rule, std::int64_t stop_after);
   void start(const ReplicaGraph& graph, const ListRule& rule);
   void decide_all();
-  const ListResult& finish(bool late);
+  void finish(bool late);
   // Turns: sets what the stage runs next.
   void advance(int stage);
   void set_weight_delays();
@@ -188,13 +183,11 @@ class ListScheduler {
   void run_backward(int lane, int stage, int group);
   void run_weight(int lane, int stage, int group);
   void receive_features(int group);
-  void send_forward(int stage, int group, Event finish);
-  void send_backward(int stage, int group, Event finish);
+  void send_forward(int stage, int group, std::int64_t finish);
+  void send_backward(int stage, int group, std::int64_t finish);
   void skip_without_backward(int stage);
-  Event transfer(int stage, bool gradient, Event start, const GraphGroup& group);
-  // The lane's last operation, which waited for `input`.
-  Event add_node(int lane, int input, int group, int stage, OrderPart part);
-  void emit(int lane, OperationKind kind, int stage, int group);
+  std::int64_t transfer(int stage, bool gradient, std::int64_t start, const GraphGroup& group);
+  void list_orders(std::vector<std::vector<Operation>>& orders) const;
 
   const StageGraph& stages_;
   bool one_stage_a_lane_;
@@ -204,20 +197,19 @@ class ListScheduler {
   ListRule rule_;
   bool merging_ = false;  // find_merged_orders() is running
   bool fixed_ = false;    // run_by_lane() is running: nothing to decide
-  std::vector<std::vector<Operation>>* orders_ = nullptr;
   std::int64_t operations_ = 0;
   ListResult result_;
   std::vector<StageState> stage_;
   std::vector<LaneWork> lane_;
-  OrderReplay replay_;
+  OrderReplay replay_;  // its steps; the nodes once they are asked for
   ReplicaClock clock_;
   std::vector<std::int64_t> next_;     // [lane] time of its next decision; the largest value: none
   std::vector<int> runnable_;          // run_by_lane(): lanes to check; may contain one twice
   std::vector<std::size_t> position_;  // likewise: [lane] operations that have run
   std::vector<UnitState> unit_;
   std::vector<GroupState> group_;
-  std::vector<Event> link_free_;  // [2 × stage number + gradient]
-  std::vector<int> received_;     // [module] encoder groups received on the LLM's first lane
+  std::vector<std::int64_t> link_free_;  // [2 × stage number + gradient]
+  std::vector<int> received_;            // [module] encoder groups received on the LLM's first lane
   struct Queued {
     std::int64_t time = 0;
     int urgency = 0;
@@ -251,42 +243,17 @@ inline void ListScheduler::wake(int lane) {
   }
 }
 
-inline void ListScheduler::emit(int lane, OperationKind kind, int stage, int group) {
-  if (orders_ != nullptr && !merging_) {
-    const GraphGroup& of = graph_->groups[at(group)];
-    (*orders_)[at(lane)].push_back(
-        {kind, {of.module, stages_.stages[at(stage)].stage, of.slot, of.group}, -1});
-  }
-}
-
 // Arrival of a unit's message over the edge after a stage.
-inline ListScheduler::Event ListScheduler::transfer(int stage,
-                                                    bool gradient,
-                                                    Event start,
-                                                    const GraphGroup& group) {
+inline std::int64_t ListScheduler::transfer(int stage,
+                                            bool gradient,
+                                            std::int64_t start,
+                                            const GraphGroup& group) {
   if (!stages_.stages[at(stage)].crosses) {
     return start;
   }
-  Event& free = link_free_[2 * at(stage) + (gradient ? 1 : 0)];
-  free.time = std::max(start.time, free.time);
-  if (!merging_) {
-    const int cost = graph_->cost_index(group, stage);
-    free.time += graph_->costs[at(cost)].transfer_ns;
-    free.node = replay_.add({free.node, start.node, {cost, OrderPart::kTransfer}});
-  }
+  std::int64_t& free = link_free_[2 * at(stage) + (gradient ? 1 : 0)];
+  free = std::max(start, free) + (merging_ ? 0 : graph_->cost(group, stage).transfer_ns);
   return free;
-}
-
-inline ListScheduler::Event ListScheduler::add_node(
-    int lane, int input, int group, int stage, OrderPart part) {
-  int& node = lane_[at(lane)].node;
-  if (!merging_) {
-    node = replay_.add({node, input, {graph_->cost_index(graph_->group(group), stage), part}});
-  }
-  if (fixed_) {
-    replay_.steps.push_back({stage, group, part});
-  }
-  return {clock_.lane(lane).time, node};
 }
 
 inline void ListScheduler::advance(int stage) {

@@ -74,7 +74,7 @@ struct OrderReplay {
   };
   std::vector<Node> nodes;
   std::vector<End> ends;    // [lane]
-  std::vector<Step> steps;  // operations, every lane's in order; of fixed orders alone
+  std::vector<Step> steps;  // operations, in an order in which they can run
 
   int add(const Node& node) {
     nodes.push_back(node);
