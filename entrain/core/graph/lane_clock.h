@@ -31,6 +31,25 @@ struct LaneClock {
   }
 };
 
+// A group on a stage, and what is known of both.
+struct UnitAt {
+  UnitAt(const StageGraph& stages, const ReplicaGraph& graph, int stage_number, int group_number)
+      : stage(stage_number),
+        group(group_number),
+        place(stages.stages[static_cast<std::size_t>(stage_number)]),
+        of(graph.group(group_number)),
+        cost(graph.cost(of, stage_number)) {}
+
+  int stage;
+  int group;
+  const StageGraph::Stage& place;
+  const GraphGroup& of;
+  const GraphUnit& cost;
+
+  [[nodiscard]] int number() const { return of.first_unit + place.stage; }
+  [[nodiscard]] bool takes_backward() const { return place.stage >= of.first_backward; }
+};
+
 // `stage` is a stage number, `group` a group's number, `start` nanoseconds since the step's start.
 class ReplicaClock {
  public:
@@ -54,10 +73,13 @@ class ReplicaClock {
   }
 
   // Each runs one operation on the stage's lane and returns its duration in nanoseconds.
-  std::int64_t forward(int stage, int group, std::int64_t start);
+  std::int64_t forward(const UnitAt& unit, std::int64_t start);
   // Both gradients, or (`half`) only the input's.
-  std::int64_t backward(int stage, int group, bool half, std::int64_t start);
-  std::int64_t backward_weight(int stage, int group, std::int64_t start);
+  std::int64_t backward(const UnitAt& unit, bool half, std::int64_t start);
+  std::int64_t backward_weight(const UnitAt& unit, std::int64_t start);
+  [[nodiscard]] UnitAt unit(int stage, int group) const {
+    return {*stages_, *graph_, stage, group};
+  }
   // Whether the channel's messages take bytes where they arrive: encoder outputs on the LLM's first
   // lane alone do.
   [[nodiscard]] bool carries_features(const Channel& channel) const {
@@ -74,24 +96,20 @@ class ReplicaClock {
     return graph_->cost(of, stages_->first_stage[static_cast<std::size_t>(of.module) + 1] - 1)
         .output_bytes;
   }
-  // Bytes of keys and values, on a stage, of groups whose samples end with `group` and that take
-  // part in backward there, or do not.
-  [[nodiscard]] std::int64_t ended_bytes(int stage, int group, bool backward) const {
+  // Bytes of keys and values, on the unit's stage, of groups whose samples end with its group and
+  // that take part in backward there, or do not.
+  [[nodiscard]] std::int64_t ended_bytes(const UnitAt& of, bool backward) const {
     std::int64_t bytes = 0;
-    for (const int number : graph_->ended_of(group)) {
-      const GraphGroup& ended = graph_->group(number);
-      const int index = stages_->stages[static_cast<std::size_t>(stage)].stage;
-      if ((index >= ended.first_backward) == backward) {
-        bytes += graph_->cost(ended, stage).key_value_bytes;
+    for (const int group : graph_->ended_of(of.group)) {
+      const UnitAt ended = unit(of.stage, group);
+      if (ended.takes_backward() == backward) {
+        bytes += ended.cost.key_value_bytes;
       }
     }
     return bytes;
   }
 
  private:
-  [[nodiscard]] const StageGraph::Stage& place(int stage) const {
-    return stages_->stages[static_cast<std::size_t>(stage)];
-  }
   // Frees the encoder outputs whose last LLM group has just finished.
   void release_features(int llm_group) {
     for (const int source : graph_->sources_of(llm_group)) {
@@ -107,51 +125,47 @@ class ReplicaClock {
   std::vector<int> takers_left_;  // [encoder group] LLM groups that still need its output
 };
 
-inline std::int64_t ReplicaClock::forward(int stage, int number, std::int64_t start) {
-  const StageGraph::Stage& of = place(stage);
-  const GraphGroup& group = graph_->group(number);
-  const GraphUnit& unit = graph_->cost(group, stage);
-  const bool takes_backward = of.stage >= group.first_backward;
-  const bool leaves_features = stages_->feeds_llm(of) && of.lane == stages_->llm_first_lane;
-  LaneClock& clock = lane(of.lane);
-  clock.time = start + unit.forward;
-  clock.hold(unit.activation_bytes + (leaves_features ? unit.output_bytes : 0) +
-             (takes_backward ? 0 : unit.key_value_bytes));
-  clock.held -= ended_bytes(stage, number, false);
-  if (!takes_backward) {
-    clock.held -= unit.activation_bytes;
-    if (of.module == stages_->llm && of.stage == 0) {
-      release_features(number);
+inline std::int64_t ReplicaClock::forward(const UnitAt& unit, std::int64_t start) {
+  const StageGraph::Stage& place = unit.place;
+  const GraphUnit& cost = unit.cost;
+  const bool leaves_features = stages_->feeds_llm(place) && place.lane == stages_->llm_first_lane;
+  LaneClock& clock = lane(place.lane);
+  clock.time = start + cost.forward;
+  clock.hold(cost.activation_bytes + (leaves_features ? cost.output_bytes : 0) +
+             (unit.takes_backward() ? 0 : cost.key_value_bytes));
+  clock.held -= ended_bytes(unit, false);
+  if (!unit.takes_backward()) {
+    clock.held -= cost.activation_bytes;
+    if (place.module == stages_->llm && place.stage == 0) {
+      release_features(unit.group);
     }
   }
-  return unit.forward;
+  return cost.forward;
 }
 
-inline std::int64_t ReplicaClock::backward(int stage, int number, bool half, std::int64_t start) {
-  const StageGraph::Stage& of = place(stage);
-  const GraphUnit& unit = graph_->cost(graph_->group(number), stage);
-  const std::int64_t recomputed = half ? unit.recompute.all : unit.recompute.largest;
-  const std::int64_t duration = half ? unit.backward_input : unit.backward();
-  LaneClock& clock = lane(of.lane);
+inline std::int64_t ReplicaClock::backward(const UnitAt& unit, bool half, std::int64_t start) {
+  const GraphUnit& cost = unit.cost;
+  const std::int64_t recomputed = half ? cost.recompute.all : cost.recompute.largest;
+  const std::int64_t duration = half ? cost.backward_input : cost.backward();
+  LaneClock& clock = lane(unit.place.lane);
   clock.time = start + duration;
-  clock.hold(ended_bytes(stage, number, true) + recomputed);
-  clock.held -= unit.key_value_bytes;  // its own gradients
+  clock.hold(ended_bytes(unit, true) + recomputed);
+  clock.held -= cost.key_value_bytes;  // its own gradients
   if (!half) {
-    clock.held -= unit.activation_bytes + recomputed;
+    clock.held -= cost.activation_bytes + recomputed;
   }
-  if (of.module == stages_->llm && of.stage == 0) {
-    release_features(number);
+  if (unit.place.module == stages_->llm && unit.place.stage == 0) {
+    release_features(unit.group);
   }
   return duration;
 }
 
-inline std::int64_t ReplicaClock::backward_weight(int stage, int number, std::int64_t start) {
-  const GraphUnit& unit = graph_->cost(graph_->group(number), stage);
-  LaneClock& clock = lane(place(stage).lane);
-  clock.time = start + unit.weight_half();
+inline std::int64_t ReplicaClock::backward_weight(const UnitAt& unit, std::int64_t start) {
+  LaneClock& clock = lane(unit.place.lane);
+  clock.time = start + unit.cost.weight_half();
   clock.during = clock.held;
-  clock.held -= unit.activation_bytes + unit.recompute.all;
-  return unit.weight_half();
+  clock.held -= unit.cost.activation_bytes + unit.cost.recompute.all;
+  return unit.cost.weight_half();
 }
 
 }  // namespace entrain

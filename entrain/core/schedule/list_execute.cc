@@ -5,35 +5,24 @@
 #include "entrain/core/schedule/list_schedule.h"
 
 namespace entrain {
-void ListScheduler::execute(int lane) {
-  const Decision decision = lane_[at(lane)].decision;
-  if (decision.choice != Choice::kNone) {
-    perform(lane,
-            decision.stage,
-            decision.choice,
-            next_group(stage_[at(decision.stage)], decision.choice));
-  }
-  decide(lane);
-}
-
-// At the time of the lane's decision.
-void ListScheduler::perform(int lane, int stage, Choice choice, int group) {
+void ListScheduler::perform(const Turn& turn, int group, std::int64_t start) {
   ++operations_;
-  StageState& state = stage_[at(stage)];
-  if (choice == Choice::kForward) {
+  const UnitAt unit(stages_, *graph_, turn.stage, group);
+  StageState& state = stage_[at(turn.stage)];
+  if (turn.choice == Choice::kForward) {
     ++state.next_forward;
-    run_forward(lane, stage, group);
-  } else if (choice == Choice::kBackward) {
+    run_forward(unit, start);
+  } else if (turn.choice == Choice::kBackward) {
     ++state.next_backward;
-    skip_without_backward(stage);
-    run_backward(lane, stage, group);
+    skip_without_backward(turn.stage);
+    run_backward(unit, start);
   } else {
     ++state.next_weight;
-    run_weight(lane, stage, group);
+    run_weight(unit, start);
   }
-  lane_[at(lane)].wants_forward = choice != Choice::kForward;
-  if (rule_.in_order) {
-    advance(stage);
+  lane_[at(unit.place.lane)].wants_forward = turn.choice != Choice::kForward;
+  if (rule_.in_order && (one_stage_a_lane_ || !fixed_)) {
+    advance(turn.stage);
   }
 }
 
@@ -46,15 +35,14 @@ void ListScheduler::receive_features(int group) {
   }
 }
 
-void ListScheduler::run_forward(int lane, int stage, int group) {
-  LaneWork& state = lane_[at(lane)];
-  const StageGraph::Stage& place = stages_.stages[at(stage)];
-  if (place.module == stages_.llm && place.stage == 0) {
-    receive_features(group);
+void ListScheduler::run_forward(const UnitAt& unit, std::int64_t start) {
+  if (unit.place.module == stages_.llm && unit.place.stage == 0) {
+    receive_features(unit.group);
   }
-  state.left -= clock_.forward(stage, group, state.decision.time);
-  replay_.steps.push_back({stage, group, OrderPart::kForward});
-  send_forward(stage, group, clock_.lane(lane).time);
+  const std::int64_t duration = clock_.forward(unit, start);
+  lane_[at(unit.place.lane)].left -= duration;
+  replay_.steps.push_back({unit.stage, unit.group, OrderPart::kForward});
+  send_forward(unit, start + duration);
 }
 
 const std::vector<std::int64_t>& ListScheduler::replayed_bytes(const ReplicaGraph& graph,
@@ -63,16 +51,16 @@ const std::vector<std::int64_t>& ListScheduler::replayed_bytes(const ReplicaGrap
   std::copy_n(graph.first_group.begin(), received_.size(), received_.begin());
   clock_.reset(stages_, graph);
   for (const OrderReplay::Step& step : replay.steps) {
+    const UnitAt unit(stages_, graph, step.stage, step.group);
     if (step.part == OrderPart::kForward) {
-      const StageGraph::Stage& of = stages_.stages[at(step.stage)];
-      if (of.module == stages_.llm && of.stage == 0) {
+      if (unit.place.module == stages_.llm && unit.place.stage == 0) {
         receive_features(step.group);
       }
-      clock_.forward(step.stage, step.group, 0);
+      clock_.forward(unit, 0);
     } else if (step.part == OrderPart::kWeight) {
-      clock_.backward_weight(step.stage, step.group, 0);
+      clock_.backward_weight(unit, 0);
     } else {
-      clock_.backward(step.stage, step.group, step.part == OrderPart::kInput, 0);
+      clock_.backward(unit, step.part == OrderPart::kInput, 0);
     }
   }
   result_.peak_bytes.resize(lane_.size());
@@ -83,103 +71,92 @@ const std::vector<std::int64_t>& ListScheduler::replayed_bytes(const ReplicaGrap
 }
 
 // `made`: bytes of gradients of keys and values that the backward makes.
-bool ListScheduler::splits(const GraphUnit& unit, int lane, std::int64_t made) const {
-  if (unit.backward_input == 0 || unit.backward_weight == 0) {
+bool ListScheduler::splits(const UnitAt& unit, std::int64_t made) const {
+  const GraphUnit& cost = unit.cost;
+  if (cost.backward_input == 0 || cost.backward_weight == 0) {
     return false;
   }
-  const std::int64_t limit = limits_[at(lane)];
-  return unit.recompute.all == 0 || !rule_.obey_bytes || limit == 0 ||
-         clock_.lane(lane).held + made + unit.recompute.all + lane_[at(lane)].recompute <= limit;
+  const LaneWork& lane = lane_[at(unit.place.lane)];
+  return cost.recompute.all == 0 || lane.limit == 0 ||
+         clock_.lane(unit.place.lane).held + made + cost.recompute.all + lane.recompute <=
+             lane.limit;
 }
 
-void ListScheduler::run_backward(int lane, int stage, int group) {
-  LaneWork& state = lane_[at(lane)];
-  const GraphUnit& unit = graph_->cost(graph_->group(group), stage);
+void ListScheduler::run_backward(const UnitAt& unit, std::int64_t start) {
+  StageState& state = stage_[at(unit.stage)];
   const bool split = rule_.weight == WeightHalf::kFilling
-                         ? splits(unit, lane, clock_.ended_bytes(stage, group, true))
-                         : stage_[at(stage)].halves;
-  const std::int64_t duration = clock_.backward(stage, group, split, state.decision.time);
+                         ? splits(unit, clock_.ended_bytes(unit, true))
+                         : state.halves;
+  const std::int64_t duration = clock_.backward(unit, split, start);
   // The extra time of halves was not among what was left.
-  state.left -= split ? duration - unit.split : duration;
+  lane_[at(unit.place.lane)].left -= split ? duration - unit.cost.split : duration;
   if (split) {
-    stage_[at(stage)].weights.push_back(group);
+    state.weights.push_back(unit.group);
   }
-  replay_.steps.push_back({stage, group, split ? OrderPart::kInput : OrderPart::kBackward});
-  send_backward(stage, group, clock_.lane(lane).time);
+  replay_.steps.push_back(
+      {unit.stage, unit.group, split ? OrderPart::kInput : OrderPart::kBackward});
+  send_backward(unit, start + duration);
 }
 
-void ListScheduler::run_weight(int lane, int stage, int group) {
-  LaneWork& state = lane_[at(lane)];
-  state.left -= clock_.backward_weight(stage, group, state.decision.time);
-  replay_.steps.push_back({stage, group, OrderPart::kWeight});
+void ListScheduler::run_weight(const UnitAt& unit, std::int64_t start) {
+  lane_[at(unit.place.lane)].left -= clock_.backward_weight(unit, start);
+  replay_.steps.push_back({unit.stage, unit.group, OrderPart::kWeight});
 }
 
-void ListScheduler::send_forward(int stage, int group, std::int64_t finish) {
-  const StageGraph::Stage& place = stages_.stages[at(stage)];
-  const GraphGroup& of = graph_->groups[at(group)];
-  const int unit = of.first_unit + place.stage;
+void ListScheduler::send_forward(const UnitAt& unit, std::int64_t finish) {
+  const StageGraph::Stage& place = unit.place;
+  const int number = unit.number();
   if (place.last && place.module == stages_.llm) {
-    if (place.stage >= of.first_backward) {
-      unit_[at(unit)].backward_ready = finish;
+    if (unit.takes_backward()) {
+      unit_[at(number)].backward_ready = finish;
     }
     return;
   }
-  const std::int64_t arrival = transfer(stage, false, finish, of);
+  const std::int64_t arrival = transfer(unit.stage, false, finish, unit.of);
   if (!place.last) {
-    unit_[at(unit + 1)].forward_ready = arrival;
-    const int next = stages_.stages[at(stage + 1)].lane;
-    if (next != place.lane && stage_[at(stage + 1)].next_forward == group) {
-      wake(next);
+    unit_[at(number + 1)].forward_ready = arrival;
+    if (stage_[at(unit.stage + 1)].next_forward == unit.group) {
+      offer({unit.stage + 1, Choice::kForward}, place.lane, arrival);
     }
     return;
   }
-  bool opens = false;
-  for (int i = of.served_begin; i < of.served_end; ++i) {
-    GroupState& taker = group_[at(graph_->served[at(i)])];
+  const int first_llm = stages_.first_stage[at(stages_.llm)];
+  for (const int served : graph_->served_by(unit.of)) {
+    GroupState& taker = group_[at(served)];
     taker.latest = std::max(taker.latest, arrival);
     if (--taker.missing == 0) {
-      const int served = graph_->served[at(i)];
-      unit_[at(graph_->groups[at(served)].first_unit)].forward_ready = taker.latest;
-      opens = opens || stage_[at(stages_.first_stage[at(stages_.llm)])].next_forward == served;
+      unit_[at(graph_->group(served).first_unit)].forward_ready = taker.latest;
+      if (stage_[at(first_llm)].next_forward == served) {
+        offer({first_llm, Choice::kForward}, place.lane, taker.latest);
+      }
     }
-  }
-  if (opens && stages_.llm_first_lane != place.lane) {
-    wake(stages_.llm_first_lane);
   }
 }
 
-void ListScheduler::send_backward(int stage, int group, std::int64_t finish) {
-  const StageGraph::Stage& place = stages_.stages[at(stage)];
-  const GraphGroup& of = graph_->groups[at(group)];
-  if (place.stage > 0) {
-    if (place.stage - 1 < of.first_backward) {
-      return;
+void ListScheduler::send_backward(const UnitAt& unit, std::int64_t finish) {
+  const StageGraph::Stage& place = unit.place;
+  if (place.stage > unit.of.first_backward) {
+    const int before = unit.stage - 1;
+    const std::int64_t arrival = transfer(before, true, finish, unit.of);
+    unit_[at(unit.number() - 1)].backward_ready = arrival;
+    if (next_backward_is(before, unit.group)) {
+      offer({before, Choice::kBackward}, place.lane, arrival);
     }
-    const int unit = of.first_unit + place.stage - 1;
-    const std::int64_t arrival = transfer(stage - 1, true, finish, of);
-    unit_[at(unit)].backward_ready = arrival;
-    const int lane = stages_.stages[at(stage - 1)].lane;
-    if (lane != place.lane && next_backward_is(stage - 1, group)) {
-      wake(lane);
-    }
+  }
+  if (place.stage > 0 || place.module != stages_.llm) {
     return;
   }
-  if (place.module != stages_.llm) {
-    return;
-  }
-  for (const int source : graph_->sources_of(group)) {
-    const GraphGroup& encoder = graph_->groups[at(source)];
+  for (const int source : graph_->sources_of(unit.group)) {
+    const GraphGroup& encoder = graph_->group(source);
     const int last = stages_.num_stages(encoder.module) - 1;
     if (encoder.first_backward > last || --group_[at(source)].missing > 0) {
       continue;
     }
-    const int unit = encoder.first_unit + last;
-    const int number = stages_.first_stage[at(encoder.module)] + last;
-    const std::int64_t arrival = transfer(number, true, finish, encoder);
-    unit_[at(unit)].backward_ready = arrival;
-    const int lane = stages_.stages[at(number)].lane;
-    if (lane != place.lane && next_backward_is(number, source)) {
-      wake(lane);
+    const int stage = stages_.number(encoder.module, last);
+    const std::int64_t arrival = transfer(stage, true, finish, encoder);
+    unit_[at(encoder.first_unit + last)].backward_ready = arrival;
+    if (next_backward_is(stage, source)) {
+      offer({stage, Choice::kBackward}, place.lane, arrival);
     }
   }
 }

@@ -1,14 +1,13 @@
 #include "entrain/core/schedule/list_schedule.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "entrain/core/base/at.h"
 
 namespace entrain {
 namespace {
-
-constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 bool one_stage_a_lane(const StageGraph& stages) {
   return std::all_of(stages.lanes.begin(), stages.lanes.end(), [](const std::vector<int>& of_lane) {
@@ -87,7 +86,10 @@ ListScheduler::ListScheduler(const StageGraph& stages, std::vector<std::int64_t>
       lane_end_(stages.lanes.size(), 0),
       stage_(stages.stages.size()),
       lane_(stages.lanes.size()),
-      next_(stages.lanes.size(), kNever),
+      rank_bits_(static_cast<int>(std::bit_width(kChoices * kChoices * stages.stages.size()))),
+      never_(std::numeric_limits<std::int64_t>::max() >> (rank_bits_ + 1)),
+      none_(never_ << rank_bits_),
+      leaves_(std::bit_ceil(stages.lanes.size())),
       link_free_(2 * stages.stages.size()),
       received_(at(stages.llm)) {
   limits_.resize(stages.lanes.size(), 0);
@@ -142,16 +144,9 @@ void ListScheduler::run_rule(const ReplicaGraph& graph,
     fixed_ = true;
     in_time = run_by_lane(fixed, stop_after);
   } else {
-    decide_all();
     in_time = run_by_time(stop_after);
   }
   finish(!in_time);
-}
-
-void ListScheduler::decide_all() {
-  for (int lane = 0; lane < static_cast<int>(lane_.size()); ++lane) {
-    decide(lane);
-  }
 }
 
 void ListScheduler::finish(bool late) {
@@ -170,21 +165,31 @@ void ListScheduler::finish(bool late) {
   result_.stuck = !late && left;
 }
 
-bool ListScheduler::too_late(int lane, std::int64_t stop_after) const {
-  return next_[at(lane)] + lane_[at(lane)].left + lane_end_[at(lane)] > stop_after;
-}
-
 bool ListScheduler::run_by_time(std::int64_t stop_after) {
+  next_.assign(2 * leaves_, none_);
+  rank_by_lane();
+  for (int stage = 0; stage < static_cast<int>(stage_.size()); ++stage) {
+    open(stage);
+  }
+  for (int lane = 0; lane < static_cast<int>(lane_.size()); ++lane) {
+    decide(lane);
+  }
   while (true) {
-    const auto first =
-        static_cast<int>(std::min_element(next_.begin(), next_.end()) - next_.begin());
-    if (next_[at(first)] == kNever) {
+    const std::int64_t first = next_[1];
+    if (first >= none_) {
       return true;
     }
-    if (too_late(first, stop_after)) {
+    const std::int64_t time = first >> rank_bits_;
+    const Turn turn = turn_of(first);
+    const int lane = stages_.stages[at(turn.stage)].lane;
+    if (time + lane_[at(lane)].left + lane_end_[at(lane)] > stop_after) {
       return false;
     }
-    execute(first);
+    perform(turn, next_group(stage_[at(turn.stage)], turn.choice), time);
+    for (const int stage : stages_.lanes[at(lane)]) {
+      open(stage);
+    }
+    decide(lane);
   }
 }
 
@@ -193,13 +198,15 @@ void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
   rule_ = rule;
   fixed_ = false;
   runnable_.clear();
-  unit_.assign(at(graph_->num_units), {});
+  unit_.assign(at(graph_->num_units) + 1, {never_, never_});
   group_.assign(graph_->groups.size(), {});
   std::fill(link_free_.begin(), link_free_.end(), 0);
   std::copy_n(graph_->first_group.begin(), received_.size(), received_.begin());
   replay_.nodes.clear();
   replay_.steps.clear();
-  std::fill(lane_.begin(), lane_.end(), LaneWork{});
+  for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
+    lane_[lane] = {.limit = rule_.obey_bytes ? limits_[lane] : 0};
+  }
   clock_.reset(stages_, graph);
   for (std::size_t i = 0; i < stage_.size(); ++i) {
     const StageGraph::Stage& stage = stages_.stages[i];
@@ -256,7 +263,7 @@ void ListScheduler::link_groups() {
       unit_[at(group.first_unit)].forward_ready = 0;
     } else {
       missing = static_cast<int>(graph_->sources_of(number).size());
-      unit_[at(group.first_unit)].forward_ready = missing == 0 ? 0 : -1;
+      unit_[at(group.first_unit)].forward_ready = missing == 0 ? 0 : never_;
     }
   }
 }
@@ -316,8 +323,8 @@ std::int64_t ListScheduler::features_of(int group) const {
 
 bool ListScheduler::bytes_open(int stage, int group) const {
   const StageGraph::Stage& of = stages_.stages[at(stage)];
-  const std::int64_t limit = limits_[at(of.lane)];
-  if (!rule_.obey_bytes || limit == 0) {
+  const LaneWork& lane = lane_[at(of.lane)];
+  if (lane.limit == 0) {
     return true;
   }
   const LaneClock& clock = clock_.lane(of.lane);
@@ -329,75 +336,118 @@ bool ListScheduler::bytes_open(int stage, int group) const {
   } else if (of.last && of.module != stages_.llm && of.lane == stages_.llm_first_lane) {
     bytes += unit.output_bytes;
   }
-  return clock.held + bytes + early + lane_[at(of.lane)].recompute <= limit &&
-         clock.during + early <= limit;
+  return clock.held + bytes + early + lane.recompute <= lane.limit &&
+         clock.during + early <= lane.limit;
 }
 
-void ListScheduler::weigh(int stage, std::int64_t free, Decision& best, Decision& spare) {
-  const StageState& state = stage_[at(stage)];
-  const StageGraph::Stage& of = stages_.stages[at(stage)];
-  const auto consider = [&](Decision& into, Choice choice, bool wins_tie) {
-    const UnitState& unit =
-        unit_[at(graph_->groups[at(next_group(state, choice))].first_unit + of.stage)];
-    const std::int64_t ready = choice == Choice::kForward    ? unit.forward_ready
-                               : choice == Choice::kBackward ? unit.backward_ready
-                                                             : free;
-    const std::int64_t time = std::max(free, ready);
-    if (ready >= 0 &&
-        (into.choice == Choice::kNone || time < into.time || (time == into.time && wins_tie))) {
-      into = {time, stage, choice};
+// Of equals on a lane, that which comes last among those that go before others: forwards or
+// backwards, and weight gradients; else that which comes first. Of lanes the first.
+void ListScheduler::rank_by_lane() {
+  turns_.assign(std::size_t{1} << rank_bits_, {});
+  int below = 0;
+  for (const std::vector<int>& of_lane : stages_.lanes) {
+    const int count = kChoices * static_cast<int>(of_lane.size());
+    int position = 0;
+    for (const int stage : of_lane) {
+      const bool forward_first =
+          rule_.in_order ||
+          (rule_.encoder_forward_first && stages_.stages[at(stage)].module != stages_.llm);
+      for (const Choice choice : {Choice::kForward, Choice::kBackward, Choice::kWeight}) {
+        const bool before = choice == Choice::kWeight
+                                ? !rule_.in_order
+                                : (choice == Choice::kForward) == forward_first;
+        const int rank = below + count + (before ? -1 - position : position);
+        stage_[at(stage)].rank[static_cast<std::size_t>(choice)] = rank;
+        turns_[at(rank)] = {stage, choice};
+        ++position;
+      }
     }
-  };
-  // A merge compares the operations of all stages.
-  const auto ranks = [&](Choice choice, bool otherwise) {
-    return merging_ ? preference(of.lane, choice) >= preference(of.lane, best.choice) : otherwise;
-  };
-  if (rule_.in_order) {
-    if (state.next != Choice::kNone) {
-      consider(best, state.next, ranks(state.next, state.next == Choice::kForward));
-    }
-    return;
+    below += 2 * count;
   }
-  const bool forward_first = rule_.encoder_forward_first && of.module != stages_.llm;
-  if (state.next_forward < state.end &&
-      window_open(state, graph_->groups[at(state.next_forward)].slot) &&
-      bytes_open(stage, state.next_forward)) {
-    consider(best, Choice::kForward, ranks(Choice::kForward, forward_first));
+}
+
+// A merge compares the operations of all stages: of those that can start at one time a backward
+// goes first, then the stage nearest to the loss.
+void ListScheduler::rank_by_preference(int stage) {
+  const int num_stages = static_cast<int>(stage_.size());
+  const bool forward_first =
+      rule_.alternate && lane_[at(stages_.stages[at(stage)].lane)].wants_forward;
+  for (const Choice choice : {Choice::kForward, Choice::kBackward, Choice::kWeight}) {
+    const int after = choice == Choice::kForward                      ? 1
+                      : choice == Choice::kBackward && !forward_first ? 0
+                                                                      : 2;
+    const int rank =
+        (after * num_stages + num_stages - 1 - stage) * kChoices + static_cast<int>(choice);
+    stage_[at(stage)].rank[static_cast<std::size_t>(choice)] = rank;
+    turns_[at(rank)] = {stage, choice};
   }
-  if (state.next_backward < state.end) {
-    const GraphUnit& unit =
-        graph_->cost(graph_->groups[at(next_group(state, Choice::kBackward))], stage);
-    const bool urgent = rule_.weight == WeightHalf::kWhole || unit.backward_input > 0;
-    consider(urgent ? best : spare, Choice::kBackward, ranks(Choice::kBackward, !forward_first));
+}
+
+void ListScheduler::open(int stage) {
+  StageState& state = stage_[at(stage)];
+  if (merging_) {
+    rank_by_preference(stage);
   }
-  if (at(state.next_weight) < state.weights.size()) {
-    consider(spare, Choice::kWeight, true);
+  const int index = stages_.stages[at(stage)].stage;
+  bool forward = state.next == Choice::kForward;
+  bool backward = state.next == Choice::kBackward;
+  bool weight = state.next == Choice::kWeight;
+  state.urgent = true;
+  if (!rule_.in_order) {
+    forward = state.next_forward < state.end &&
+              window_open(state, graph_->groups[at(state.next_forward)].slot) &&
+              bytes_open(stage, state.next_forward);
+    backward = state.next_backward < state.end;
+    weight = at(state.next_weight) < state.weights.size();
+  }
+  state.forward = forward ? graph_->unit(state.next_forward, index) : graph_->num_units;
+  state.weight_ready = weight ? 0 : never_;
+  state.backward = graph_->num_units;
+  if (backward) {
+    const GraphGroup& group = graph_->group(graph_->backward_order[at(state.next_backward)]);
+    state.backward = group.first_unit + index;
+    state.urgent = rule_.in_order || rule_.weight == WeightHalf::kWhole ||
+                   graph_->cost(group, stage).backward_input > 0;
   }
 }
 
 void ListScheduler::decide(int lane) {
-  LaneWork& state = lane_[at(lane)];
-  Decision best;
-  Decision spare;
+  const std::int64_t free = clock_.lane(lane).time;
+  std::int64_t best = none_;
+  std::int64_t spare = none_;
   for (const int stage : stages_.lanes[at(lane)]) {
-    weigh(stage, clock_.lane(lane).time, best, spare);
+    const StageState& state = stage_[at(stage)];
+    const auto weigh = [&](Choice choice, std::int64_t ready) {
+      return decision(state, choice, std::max(free, ready));
+    };
+    const std::int64_t backward =
+        weigh(Choice::kBackward, unit_[at(state.backward)].backward_ready);
+    best = std::min(best, weigh(Choice::kForward, unit_[at(state.forward)].forward_ready));
+    best = std::min(best, state.urgent ? backward : none_);
+    spare = std::min(spare, state.urgent ? none_ : backward);
+    spare = std::min(spare, weigh(Choice::kWeight, state.weight_ready));
   }
-  if (spare.choice != Choice::kNone) {
-    bool take = best.choice == Choice::kNone;
-    if (!take && best.time > spare.time) {
-      const int group = next_group(stage_[at(spare.stage)], spare.choice);
-      const GraphUnit& unit = graph_->cost(graph_->groups[at(group)], spare.stage);
-      take = 2 * (best.time - spare.time) >= unit.backward_weight;
+  lane_[at(lane)].best = rule_.in_order ? std::min(best, spare) : best;
+  lane_[at(lane)].spare = spare;
+  settle(lane);
+}
+
+void ListScheduler::settle(int lane) {
+  const std::int64_t spare = lane_[at(lane)].spare;
+  std::int64_t first = lane_[at(lane)].best;
+  const std::int64_t wait = (first >> rank_bits_) - (spare >> rank_bits_);
+  if (wait > 0) {
+    const Turn& turn = turn_of(spare);
+    const GraphGroup& group = graph_->group(next_group(stage_[at(turn.stage)], turn.choice));
+    if (2 * wait >= graph_->cost(group, turn.stage).backward_weight) {
+      first = spare;
     }
-    if (take) {
-      best = spare;
-    }
   }
-  state.decision = best;
-  next_[at(lane)] = best.choice == Choice::kNone ? kNever : best.time;
-  if (merging_) {
-    queue(lane);
+  for (std::size_t node = leaves_ + at(lane); node > 1; node /= 2) {
+    next_[node] = first;
+    first = std::min(first, next_[node ^ 1]);
   }
+  next_[1] = first;
 }
 
 }  // namespace entrain

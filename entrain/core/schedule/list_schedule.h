@@ -35,6 +35,7 @@
 // whole backwards.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -102,10 +103,10 @@ class ListScheduler {
   void set_lane_end(std::vector<std::int64_t> lane_end) { lane_end_ = std::move(lane_end); }
 
  private:
-  enum class Choice : std::uint8_t { kNone, kForward, kBackward, kWeight };
-  struct Decision {
-    std::int64_t time = 0;
-    int stage = -1;  // number
+  enum class Choice : std::uint8_t { kForward, kBackward, kWeight, kNone };
+  static constexpr int kChoices = 3;
+  struct Turn {
+    int stage = 0;  // number
     Choice choice = Choice::kNone;
   };
   struct StageState {
@@ -115,6 +116,12 @@ class ListScheduler {
     int next_weight = 0;       // into `weights`
     std::vector<int> weights;  // groups whose backward has run and whose weight half has not
     int window = 0;            // slots; -1: any
+    // Orders that are found: what its lane chooses from. Into unit_, the last one for nothing.
+    int forward = 0;
+    int backward = 0;
+    bool urgent = false;  // the backward: it goes before weight gradients
+    std::int64_t weight_ready = 0;
+    std::array<int, kChoices> rank{};
     // Orders that are fixed:
     int turn = 0;
     int delay = 0;                // turns between input and weight halves
@@ -124,12 +131,15 @@ class ListScheduler {
   struct LaneWork {
     std::int64_t left = 0;       // remaining work of its operations
     std::int64_t recompute = 0;  // largest recomputation of a whole backward
-    Decision decision;
+    std::int64_t limit = 0;      // bytes, if the rule obeys them; 0: none
+    // Decisions: the first operation, and what may go before it while it waits.
+    std::int64_t best = 0;
+    std::int64_t spare = 0;
     bool wants_forward = false;  // ListRule::alternate: its last operation was a backward
   };
   struct UnitState {
-    std::int64_t forward_ready = -1;
-    std::int64_t backward_ready = -1;
+    std::int64_t forward_ready = 0;
+    std::int64_t backward_ready = 0;
   };
   // LLM groups: encoder groups still to arrive; encoder groups: LLM groups still to run backward.
   struct GroupState {
@@ -139,7 +149,6 @@ class ListScheduler {
 
   void run_rule(const ReplicaGraph& graph, const ListRule& rule, std::int64_t stop_after);
   void start(const ReplicaGraph& graph, const ListRule& rule);
-  void decide_all();
   void finish(bool late);
   // Turns: sets what the stage runs next.
   void advance(int stage);
@@ -158,33 +167,39 @@ class ListScheduler {
   // Returns  false where a lane cannot finish by `stop_after`.
   bool find_merged_orders(std::int64_t stop_after);
   enum class Outcome : std::uint8_t { kRan, kWaits, kLate };
-  Outcome run_next(int lane, int stage, Choice choice, std::int64_t stop_after);
+  Outcome run_next(int lane, const Turn& turn, std::int64_t stop_after);
   Outcome run_stage(int lane, std::int64_t stop_after);
   Outcome run_found(int lane, std::int64_t stop_after);
-  [[nodiscard]] int preference(int lane, Choice choice) const;
-  [[nodiscard]] int urgency(int lane) const;  // of its decision
-  void queue(int lane);
-  [[nodiscard]] bool too_late(int lane, std::int64_t stop_after) const;
+  void rank_by_lane();
+  void rank_by_preference(int stage);
   void link_groups();
   void count_work();
+  void open(int stage);  // what its lane chooses from, after an operation of the lane
   void decide(int lane);
-  // An input of the lane has arrived.
-  void wake(int lane);
-  void weigh(int stage, std::int64_t free, Decision& best, Decision& spare);
+  void settle(int lane);
+  // The input of the next operation of a kind on its stage has arrived, from a lane.
+  void offer(const Turn& turn, int from, std::int64_t ready);
+  [[nodiscard]] std::int64_t decision(const StageState& state,
+                                      Choice choice,
+                                      std::int64_t time) const {
+    return (time << rank_bits_) + state.rank[static_cast<std::size_t>(choice)];
+  }
+  [[nodiscard]] const Turn& turn_of(std::int64_t decision) const {
+    return turns_[at(decision & ((std::int64_t{1} << rank_bits_) - 1))];
+  }
   [[nodiscard]] bool next_backward_is(int stage, int group) const;
   [[nodiscard]] bool window_open(const StageState& state, int slot) const;
   [[nodiscard]] bool bytes_open(int stage, int group) const;
   [[nodiscard]] std::int64_t features_of(int group) const;
-  [[nodiscard]] bool splits(const GraphUnit& unit, int lane, std::int64_t made) const;
+  [[nodiscard]] bool splits(const UnitAt& unit, std::int64_t made) const;
   [[nodiscard]] int next_group(const StageState& state, Choice choice) const;
-  void execute(int lane);
-  void perform(int lane, int stage, Choice choice, int group);
-  void run_forward(int lane, int stage, int group);
-  void run_backward(int lane, int stage, int group);
-  void run_weight(int lane, int stage, int group);
+  void perform(const Turn& turn, int group, std::int64_t start);
+  void run_forward(const UnitAt& unit, std::int64_t start);
+  void run_backward(const UnitAt& unit, std::int64_t start);
+  void run_weight(const UnitAt& unit, std::int64_t start);
   void receive_features(int group);
-  void send_forward(int stage, int group, std::int64_t finish);
-  void send_backward(int stage, int group, std::int64_t finish);
+  void send_forward(const UnitAt& unit, std::int64_t finish);
+  void send_backward(const UnitAt& unit, std::int64_t finish);
   void skip_without_backward(int stage);
   std::int64_t transfer(int stage, bool gradient, std::int64_t start, const GraphGroup& group);
   void list_orders(std::vector<std::vector<Operation>>& orders) const;
@@ -203,23 +218,23 @@ class ListScheduler {
   std::vector<LaneWork> lane_;
   OrderReplay replay_;  // its steps; the nodes once they are asked for
   ReplicaClock clock_;
-  std::vector<std::int64_t> next_;     // [lane] time of its next decision; the largest value: none
+  // A decision is one number: its time, and in the last bits its rank among those of one time, into
+  // turns_. The smallest goes first. Times are less than never_, none_ is a decision at that time.
+  int rank_bits_;
+  std::int64_t never_;
+  std::int64_t none_;
+  std::vector<Turn> turns_;
+  // A binary tree of lanes' decisions, the smaller of two children in their parent: the first
+  // lane's at 1, lane i's at leaves_ + i.
+  std::size_t leaves_;
+  std::vector<std::int64_t> next_;
   std::vector<int> runnable_;          // run_by_lane(): lanes to check; may contain one twice
   std::vector<std::size_t> position_;  // likewise: [lane] operations that have run
   std::vector<UnitState> unit_;
   std::vector<GroupState> group_;
   std::vector<std::int64_t> link_free_;  // [2 × stage number + gradient]
   std::vector<int> received_;            // [module] encoder groups received on the LLM's first lane
-  struct Queued {
-    std::int64_t time = 0;
-    int urgency = 0;
-    int lane = 0;
-    bool operator<(const Queued& other) const {  // for a heap: the first comes out
-      return time != other.time ? time > other.time : urgency < other.urgency;
-    }
-  };
-  std::vector<Queued> queue_;                  // find_merged_orders(): a heap
-  std::vector<std::vector<Decision>> merged_;  // for run_found(): [lane][position]
+  std::vector<std::vector<Turn>> merged_;  // for run_found(): [lane][position]
 };
 
 // What every operation calls.
@@ -235,11 +250,19 @@ inline int ListScheduler::next_group(const StageState& state, Choice choice) con
   }
 }
 
-inline void ListScheduler::wake(int lane) {
+inline void ListScheduler::offer(const Turn& turn, int from, std::int64_t ready) {
+  const StageState& state = stage_[at(turn.stage)];
+  const bool forward = turn.choice == Choice::kForward;
+  const int lane = stages_.stages[at(turn.stage)].lane;
+  if (lane == from) {
+    return;  // it decides afterwards
+  }
   if (fixed_) {
     runnable_.push_back(lane);
-  } else {
-    decide(lane);
+  } else if ((forward ? state.forward : state.backward) != graph_->num_units) {
+    std::int64_t& into = forward || state.urgent ? lane_[at(lane)].best : lane_[at(lane)].spare;
+    into = std::min(into, decision(state, turn.choice, std::max(clock_.lane(lane).time, ready)));
+    settle(lane);
   }
 }
 

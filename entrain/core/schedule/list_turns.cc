@@ -11,8 +11,7 @@ void ListScheduler::run_all_forwards(int group) {
   const int first = stages_.first_stage[at(module)];
   for (int stage = first; stage < first + stages_.num_stages(module); ++stage) {
     ++stage_[at(stage)].next_forward;
-    lane_[0].decision.time = clock_.lane(0).time;
-    run_forward(0, stage, group);
+    run_forward({stages_, *graph_, stage, group}, clock_.lane(0).time);
   }
 }
 
@@ -23,8 +22,7 @@ void ListScheduler::run_all_backwards(int group) {
   for (int stage = last; stage >= first + of.first_backward; --stage) {
     ++stage_[at(stage)].next_backward;
     skip_without_backward(stage);
-    lane_[0].decision.time = clock_.lane(0).time;
-    run_backward(0, stage, group);
+    run_backward({stages_, *graph_, stage, group}, clock_.lane(0).time);
   }
 }
 
@@ -70,51 +68,18 @@ bool ListScheduler::run_whole_slots(std::int64_t stop_after) {
   return true;
 }
 
-// Of operations that can start at one time the greatest runs.
-int ListScheduler::preference(int lane, Choice choice) const {
-  if (rule_.alternate && lane_[at(lane)].wants_forward) {
-    return choice == Choice::kForward ? 1 : 0;
-  }
-  return choice == Choice::kBackward ? 2 : choice == Choice::kForward ? 1 : 0;
-}
-
-// Likewise of lanes: then the stage nearest to the loss.
-int ListScheduler::urgency(int lane) const {
-  const Decision& decision = lane_[at(lane)].decision;
-  return preference(lane, decision.choice) * static_cast<int>(stage_.size()) + decision.stage;
-}
-
-// For find_merged_orders(): the lane's next operation, unless it decides again before.
-void ListScheduler::queue(int lane) {
-  const Decision& decision = lane_[at(lane)].decision;
-  if (decision.choice != Choice::kNone) {
-    queue_.push_back({decision.time, urgency(lane), lane});
-    std::push_heap(queue_.begin(), queue_.end());
-  }
-}
-
 // Transfers can only make the order later: what is late without them is late.
 bool ListScheduler::find_merged_orders(std::int64_t stop_after) {
-  merged_.resize(lane_.size());
-  for (std::vector<Decision>& of_lane : merged_) {
-    of_lane.clear();
+  if (!run_by_time(stop_after)) {
+    return false;
   }
-  queue_.clear();
-  decide_all();
-  while (!queue_.empty()) {
-    const Queued first = queue_.front();
-    std::pop_heap(queue_.begin(), queue_.end());
-    queue_.pop_back();
-    const Decision decision = lane_[at(first.lane)].decision;
-    const bool current = decision.choice != Choice::kNone && decision.time == first.time &&
-                         urgency(first.lane) == first.urgency;
-    if (current) {
-      if (too_late(first.lane, stop_after)) {
-        return false;
-      }
-      merged_[at(first.lane)].push_back(decision);
-      execute(first.lane);
-    }
+  merged_.assign(lane_.size(), {});
+  for (const OrderReplay::Step& step : replay_.steps) {
+    merged_[at(stages_.stages[at(step.stage)].lane)].push_back(
+        {step.stage,
+         step.part == OrderPart::kForward  ? Choice::kForward
+         : step.part == OrderPart::kWeight ? Choice::kWeight
+                                           : Choice::kBackward});
   }
   return true;
 }
@@ -125,31 +90,29 @@ void ListScheduler::merge_as(const LaneOrders& orders) {
     merged_[lane].clear();
     for (const Operation& operation : orders[lane]) {
       const bool forward = operation.kind == OperationKind::kForward;
-      merged_[lane].push_back({0,
-                               stages_.number(operation.unit.module, operation.unit.stage),
+      merged_[lane].push_back({stages_.number(operation.unit.module, operation.unit.stage),
                                forward ? Choice::kForward : Choice::kBackward});
     }
   }
 }
 
-// What `stage`, which is on `lane`, has chosen, once its inputs are there.
+// An operation of the lane, once its inputs are there.
 ListScheduler::Outcome ListScheduler::run_next(int lane,
-                                               int stage,
-                                               Choice choice,
+                                               const Turn& turn,
                                                std::int64_t stop_after) {
-  LaneWork& state = lane_[at(lane)];
-  const int group = next_group(stage_[at(stage)], choice);
+  const int group = next_group(stage_[at(turn.stage)], turn.choice);
   const UnitState& unit =
-      unit_[at(graph_->groups[at(group)].first_unit + stages_.stages[at(stage)].stage)];
-  const std::int64_t ready = choice == Choice::kForward ? unit.forward_ready : unit.backward_ready;
-  if (ready < 0) {
+      unit_[at(graph_->groups[at(group)].first_unit + stages_.stages[at(turn.stage)].stage)];
+  const std::int64_t ready =
+      turn.choice == Choice::kForward ? unit.forward_ready : unit.backward_ready;
+  if (ready == never_) {
     return Outcome::kWaits;
   }
-  state.decision.time = std::max(clock_.lane(lane).time, ready);
-  if (state.decision.time + state.left + lane_end_[at(lane)] > stop_after) {
+  const std::int64_t start = std::max(clock_.lane(lane).time, ready);
+  if (start + lane_[at(lane)].left + lane_end_[at(lane)] > stop_after) {
     return Outcome::kLate;
   }
-  perform(lane, stage, choice, group);
+  perform(turn, group, start);
   return Outcome::kRan;
 }
 
@@ -160,7 +123,7 @@ ListScheduler::Outcome ListScheduler::run_stage(int lane, std::int64_t stop_afte
   Outcome outcome = Outcome::kRan;
   while (outcome == Outcome::kRan) {
     outcome =
-        of.next == Choice::kNone ? Outcome::kWaits : run_next(lane, stage, of.next, stop_after);
+        of.next == Choice::kNone ? Outcome::kWaits : run_next(lane, {stage, of.next}, stop_after);
   }
   return outcome;
 }
@@ -168,10 +131,9 @@ ListScheduler::Outcome ListScheduler::run_stage(int lane, std::int64_t stop_afte
 // A lane in its order of merged_, as far as its inputs are there.
 ListScheduler::Outcome ListScheduler::run_found(int lane, std::int64_t stop_after) {
   std::size_t& position = position_[at(lane)];
-  const std::vector<Decision>& order = merged_[at(lane)];
+  const std::vector<Turn>& order = merged_[at(lane)];
   for (; position < order.size(); ++position) {
-    const Outcome outcome =
-        run_next(lane, order[position].stage, order[position].choice, stop_after);
+    const Outcome outcome = run_next(lane, order[position], stop_after);
     if (outcome != Outcome::kRan) {
       return outcome;
     }

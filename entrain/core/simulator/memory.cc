@@ -17,17 +17,17 @@ bool apply(ReplicaClock& clock,
     return false;
   }
   const int group = graph.checked_number(stages, key);
-  const int stage = stages.number(key.module, key.stage);
+  const UnitAt unit = clock.unit(stages.number(key.module, key.stage), group);
   switch (operation.kind) {
     case OperationKind::kForward:
-      clock.forward(stage, group, 0);
+      clock.forward(unit, 0);
       return true;
     case OperationKind::kBackward:
     case OperationKind::kBackwardInput:
-      clock.backward(stage, group, operation.kind == OperationKind::kBackwardInput, 0);
+      clock.backward(unit, operation.kind == OperationKind::kBackwardInput, 0);
       return true;
     case OperationKind::kBackwardWeight:
-      clock.backward_weight(stage, group, 0);
+      clock.backward_weight(unit, 0);
       return true;
     case OperationKind::kReceive:
       clock.receive(part.channels[static_cast<std::size_t>(operation.channel)], group);

@@ -262,7 +262,7 @@ class Replay {
     if (!inputs_.forward_ready(lane, replica, ref)) {
       return false;
     }
-    computed(lane, replica.clock.forward(ref.stage, ref.group, start_of(lane)));
+    computed(lane, replica.clock.forward(replica.clock.unit(ref.stage, ref.group), start_of(lane)));
     replica.times[at(ref.unit)].forward_finish = lane.finish;
     return true;
   }
@@ -274,7 +274,7 @@ class Replay {
       return false;
     }
     const std::int64_t duration =
-        replica.clock.backward(ref.stage, ref.group, !whole, start_of(lane));
+        replica.clock.backward(replica.clock.unit(ref.stage, ref.group), !whole, start_of(lane));
     computed(lane, duration);
     replica.times[at(ref.unit)].gradient_finish = lane.finish;
     if (whole) {
@@ -290,7 +290,7 @@ class Replay {
       return false;
     }
     const std::int64_t duration =
-        replica.clock.backward_weight(ref.stage, ref.group, start_of(lane));
+        replica.clock.backward_weight(replica.clock.unit(ref.stage, ref.group), start_of(lane));
     computed(lane, duration);
     made_weight_gradients(lane, key, duration);
     return true;
