@@ -5,27 +5,6 @@
 #include "entrain/core/schedule/list_schedule.h"
 
 namespace entrain {
-void ListScheduler::perform(const Turn& turn, int group, std::int64_t start) {
-  ++operations_;
-  const UnitAt unit(stages_, *graph_, turn.stage, group);
-  StageState& state = stage_[at(turn.stage)];
-  if (turn.choice == Choice::kForward) {
-    ++state.next_forward;
-    run_forward(unit, start);
-  } else if (turn.choice == Choice::kBackward) {
-    ++state.next_backward;
-    skip_without_backward(turn.stage);
-    run_backward(unit, start);
-  } else {
-    ++state.next_weight;
-    run_weight(unit, start);
-  }
-  lane_[at(unit.place.lane)].wants_forward = turn.choice != Choice::kForward;
-  if (rule_.in_order && (one_stage_a_lane_ || !fixed_)) {
-    advance(turn.stage);
-  }
-}
-
 // Receives come one operation ahead of need, in the sender's order.
 void ListScheduler::receive_features(int group) {
   clock_.lane(stages_.llm_first_lane).hold_ahead(features_of(group));
@@ -35,75 +14,7 @@ void ListScheduler::receive_features(int group) {
   }
 }
 
-void ListScheduler::run_forward(const UnitAt& unit, std::int64_t start) {
-  if (unit.place.module == stages_.llm && unit.place.stage == 0) {
-    receive_features(unit.group);
-  }
-  const std::int64_t duration = clock_.forward(unit, start);
-  lane_[at(unit.place.lane)].left -= duration;
-  replay_.steps.push_back({unit.stage, unit.group, OrderPart::kForward});
-  send_forward(unit, start + duration);
-}
-
-const std::vector<std::int64_t>& ListScheduler::replayed_bytes(const ReplicaGraph& graph,
-                                                               const OrderReplay& replay) {
-  graph_ = &graph;
-  std::copy_n(graph.first_group.begin(), received_.size(), received_.begin());
-  clock_.reset(stages_, graph);
-  for (const OrderReplay::Step& step : replay.steps) {
-    const UnitAt unit(stages_, graph, step.stage, step.group);
-    if (step.part == OrderPart::kForward) {
-      if (unit.place.module == stages_.llm && unit.place.stage == 0) {
-        receive_features(step.group);
-      }
-      clock_.forward(unit, 0);
-    } else if (step.part == OrderPart::kWeight) {
-      clock_.backward_weight(unit, 0);
-    } else {
-      clock_.backward(unit, step.part == OrderPart::kInput, 0);
-    }
-  }
-  result_.peak_bytes.resize(lane_.size());
-  for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
-    result_.peak_bytes[lane] = clock_.lane(static_cast<int>(lane)).peak;
-  }
-  return result_.peak_bytes;
-}
-
-// `made`: bytes of gradients of keys and values that the backward makes.
-bool ListScheduler::splits(const UnitAt& unit, std::int64_t made) const {
-  const GraphUnit& cost = unit.cost;
-  if (cost.backward_input == 0 || cost.backward_weight == 0) {
-    return false;
-  }
-  const LaneWork& lane = lane_[at(unit.place.lane)];
-  return cost.recompute.all == 0 || lane.limit == 0 ||
-         clock_.lane(unit.place.lane).held + made + cost.recompute.all + lane.recompute <=
-             lane.limit;
-}
-
-void ListScheduler::run_backward(const UnitAt& unit, std::int64_t start) {
-  StageState& state = stage_[at(unit.stage)];
-  const bool split = rule_.weight == WeightHalf::kFilling
-                         ? splits(unit, clock_.ended_bytes(unit, true))
-                         : state.halves;
-  const std::int64_t duration = clock_.backward(unit, split, start);
-  // The extra time of halves was not among what was left.
-  lane_[at(unit.place.lane)].left -= split ? duration - unit.cost.split : duration;
-  if (split) {
-    state.weights.push_back(unit.group);
-  }
-  replay_.steps.push_back(
-      {unit.stage, unit.group, split ? OrderPart::kInput : OrderPart::kBackward});
-  send_backward(unit, start + duration);
-}
-
-void ListScheduler::run_weight(const UnitAt& unit, std::int64_t start) {
-  lane_[at(unit.place.lane)].left -= clock_.backward_weight(unit, start);
-  replay_.steps.push_back({unit.stage, unit.group, OrderPart::kWeight});
-}
-
-void ListScheduler::send_forward(const UnitAt& unit, std::int64_t finish) {
+inline void ListScheduler::send_forward(const UnitAt& unit, std::int64_t finish) {
   const StageGraph::Stage& place = unit.place;
   const int number = unit.number();
   if (place.last && place.module == stages_.llm) {
@@ -133,7 +44,7 @@ void ListScheduler::send_forward(const UnitAt& unit, std::int64_t finish) {
   }
 }
 
-void ListScheduler::send_backward(const UnitAt& unit, std::int64_t finish) {
+inline void ListScheduler::send_backward(const UnitAt& unit, std::int64_t finish) {
   const StageGraph::Stage& place = unit.place;
   if (place.stage > unit.of.first_backward) {
     const int before = unit.stage - 1;
@@ -159,6 +70,115 @@ void ListScheduler::send_backward(const UnitAt& unit, std::int64_t finish) {
       offer({stage, Choice::kBackward}, place.lane, arrival);
     }
   }
+}
+
+inline void ListScheduler::run_forward(const UnitAt& unit, std::int64_t start) {
+  if (unit.place.module == stages_.llm && unit.place.stage == 0) {
+    receive_features(unit.group);
+  }
+  const std::int64_t duration = clock_.forward(unit, start);
+  lane_[at(unit.place.lane)].left -= duration;
+  replay_.steps.push_back({unit.stage, unit.group, OrderPart::kForward});
+  send_forward(unit, start + duration);
+}
+
+// `made`: bytes of gradients of keys and values that the backward makes.
+inline bool ListScheduler::splits(const UnitAt& unit, std::int64_t made) const {
+  const GraphUnit& cost = unit.cost;
+  if (cost.backward_input == 0 || cost.backward_weight == 0) {
+    return false;
+  }
+  const LaneWork& lane = lane_[at(unit.place.lane)];
+  return cost.recompute.all == 0 || lane.limit == 0 ||
+         clock_.lane(unit.place.lane).held + made + cost.recompute.all + lane.recompute <=
+             lane.limit;
+}
+
+inline void ListScheduler::run_backward(const UnitAt& unit, std::int64_t start) {
+  StageState& state = stage_[at(unit.stage)];
+  const bool split = rule_.weight == WeightHalf::kFilling
+                         ? splits(unit, clock_.ended_bytes(unit, true))
+                         : state.halves;
+  const std::int64_t duration = clock_.backward(unit, split, start);
+  // The extra time of halves was not among what was left.
+  lane_[at(unit.place.lane)].left -= split ? duration - unit.cost.split : duration;
+  if (split) {
+    state.weights.push_back(unit.group);
+  }
+  replay_.steps.push_back(
+      {unit.stage, unit.group, split ? OrderPart::kInput : OrderPart::kBackward});
+  send_backward(unit, start + duration);
+}
+
+inline void ListScheduler::run_weight(const UnitAt& unit, std::int64_t start) {
+  lane_[at(unit.place.lane)].left -= clock_.backward_weight(unit, start);
+  replay_.steps.push_back({unit.stage, unit.group, OrderPart::kWeight});
+}
+
+void ListScheduler::perform(const Turn& turn, std::int64_t start) {
+  ++operations_;
+  StageState& state = stage_[at(turn.stage)];
+  const UnitAt unit(stages_, *graph_, turn.stage, next_group(state, turn.choice));
+  if (turn.choice == Choice::kForward) {
+    ++state.next_forward;
+    run_forward(unit, start);
+  } else if (turn.choice == Choice::kBackward) {
+    ++state.next_backward;
+    skip_without_backward(turn.stage);
+    run_backward(unit, start);
+  } else {
+    ++state.next_weight;
+    run_weight(unit, start);
+  }
+  lane_[at(unit.place.lane)].wants_forward = turn.choice != Choice::kForward;
+  if (rule_.in_order && (one_stage_a_lane_ || !fixed_)) {
+    advance(turn.stage);
+  }
+}
+
+void ListScheduler::run_all_forwards(int group) {
+  const int module = graph_->groups[at(group)].module;
+  const int first = stages_.first_stage[at(module)];
+  for (int stage = first; stage < first + stages_.num_stages(module); ++stage) {
+    ++stage_[at(stage)].next_forward;
+    run_forward({stages_, *graph_, stage, group}, clock_.lane(0).time);
+  }
+}
+
+void ListScheduler::run_all_backwards(int group) {
+  const GraphGroup& of = graph_->groups[at(group)];
+  const int first = stages_.first_stage[at(of.module)];
+  const int last = first + stages_.num_stages(of.module) - 1;
+  for (int stage = last; stage >= first + of.first_backward; --stage) {
+    ++stage_[at(stage)].next_backward;
+    skip_without_backward(stage);
+    run_backward({stages_, *graph_, stage, group}, clock_.lane(0).time);
+  }
+}
+
+const std::vector<std::int64_t>& ListScheduler::replayed_bytes(const ReplicaGraph& graph,
+                                                               const OrderReplay& replay) {
+  graph_ = &graph;
+  std::copy_n(graph.first_group.begin(), received_.size(), received_.begin());
+  clock_.reset(stages_, graph);
+  for (const OrderReplay::Step& step : replay.steps) {
+    const UnitAt unit(stages_, graph, step.stage, step.group);
+    if (step.part == OrderPart::kForward) {
+      if (unit.place.module == stages_.llm && unit.place.stage == 0) {
+        receive_features(step.group);
+      }
+      clock_.forward(unit, 0);
+    } else if (step.part == OrderPart::kWeight) {
+      clock_.backward_weight(unit, 0);
+    } else {
+      clock_.backward(unit, step.part == OrderPart::kInput, 0);
+    }
+  }
+  result_.peak_bytes.resize(lane_.size());
+  for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
+    result_.peak_bytes[lane] = clock_.lane(static_cast<int>(lane)).peak;
+  }
+  return result_.peak_bytes;
 }
 
 }  // namespace entrain

@@ -87,7 +87,7 @@ ListScheduler::ListScheduler(const StageGraph& stages, std::vector<std::int64_t>
       stage_(stages.stages.size()),
       lane_(stages.lanes.size()),
       rank_bits_(static_cast<int>(std::bit_width(kChoices * kChoices * stages.stages.size()))),
-      never_(std::numeric_limits<std::int64_t>::max() >> (rank_bits_ + 1)),
+      never_(std::numeric_limits<std::int64_t>::max() >> rank_bits_),
       none_(never_ << rank_bits_),
       leaves_(std::bit_ceil(stages.lanes.size())),
       link_free_(2 * stages.stages.size()),
@@ -169,7 +169,8 @@ bool ListScheduler::run_by_time(std::int64_t stop_after) {
   next_.assign(2 * leaves_, none_);
   rank_by_lane();
   for (int stage = 0; stage < static_cast<int>(stage_.size()); ++stage) {
-    open(stage);
+    look_ahead(stage, Choice::kForward);
+    look_ahead(stage, Choice::kBackward);
   }
   for (int lane = 0; lane < static_cast<int>(lane_.size()); ++lane) {
     decide(lane);
@@ -185,10 +186,8 @@ bool ListScheduler::run_by_time(std::int64_t stop_after) {
     if (time + lane_[at(lane)].left + lane_end_[at(lane)] > stop_after) {
       return false;
     }
-    perform(turn, next_group(stage_[at(turn.stage)], turn.choice), time);
-    for (const int stage : stages_.lanes[at(lane)]) {
-      open(stage);
-    }
+    perform(turn, time);
+    look_ahead(turn.stage, turn.choice);
     decide(lane);
   }
 }
@@ -217,6 +216,7 @@ void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
     state.next_weight = 0;
     state.weights.clear();
     state.window = window_of(stage, rule_);
+    state.last_slot = kLastSlot;
     state.turn = 0;
     state.delay = 0;
     state.halves = rule_.in_order && rule_.weight != WeightHalf::kWhole && stage.both_halves &&
@@ -284,21 +284,6 @@ void ListScheduler::count_work() {
   }
 }
 
-bool ListScheduler::window_open(const StageState& state, int slot) const {
-  if (state.window < 0) {
-    return true;
-  }
-  int turn = std::numeric_limits<int>::max() / 2;
-  if (at(state.next_weight) < state.weights.size()) {
-    turn = graph_->groups[at(state.weights[at(state.next_weight)])].turn;
-  }
-  if (state.next_backward < state.end) {
-    const int group = graph_->backward_order[at(state.next_backward)];
-    turn = std::min(turn, graph_->groups[at(group)].turn);
-  }
-  return slot <= turn + state.window;
-}
-
 // Features that receiving up to `group`'s sources adds on the LLM's first lane.
 std::int64_t ListScheduler::features_of(int group) const {
   const auto sources = graph_->sources_of(group);
@@ -324,9 +309,6 @@ std::int64_t ListScheduler::features_of(int group) const {
 bool ListScheduler::bytes_open(int stage, int group) const {
   const StageGraph::Stage& of = stages_.stages[at(stage)];
   const LaneWork& lane = lane_[at(of.lane)];
-  if (lane.limit == 0) {
-    return true;
-  }
   const LaneClock& clock = clock_.lane(of.lane);
   const GraphUnit& unit = graph_->cost(graph_->groups[at(group)], stage);
   std::int64_t bytes = unit.activation_bytes + unit.key_value_bytes;
@@ -383,31 +365,35 @@ void ListScheduler::rank_by_preference(int stage) {
   }
 }
 
-void ListScheduler::open(int stage) {
+void ListScheduler::look_ahead(int stage, Choice choice) {
   StageState& state = stage_[at(stage)];
-  if (merging_) {
-    rank_by_preference(stage);
-  }
   const int index = stages_.stages[at(stage)].stage;
-  bool forward = state.next == Choice::kForward;
-  bool backward = state.next == Choice::kBackward;
-  bool weight = state.next == Choice::kWeight;
-  state.urgent = true;
-  if (!rule_.in_order) {
-    forward = state.next_forward < state.end &&
-              window_open(state, graph_->groups[at(state.next_forward)].slot) &&
-              bytes_open(stage, state.next_forward);
-    backward = state.next_backward < state.end;
-    weight = at(state.next_weight) < state.weights.size();
+  if (choice == Choice::kForward) {
+    state.forward = graph_->num_units;
+    state.slot = std::numeric_limits<int>::max();
+    if (state.next_forward < state.end) {
+      const GraphGroup& group = graph_->group(state.next_forward);
+      state.forward = group.first_unit + index;
+      state.slot = group.slot;
+    }
+    return;
   }
-  state.forward = forward ? graph_->unit(state.next_forward, index) : graph_->num_units;
-  state.weight_ready = weight ? 0 : never_;
-  state.backward = graph_->num_units;
-  if (backward) {
-    const GraphGroup& group = graph_->group(graph_->backward_order[at(state.next_backward)]);
-    state.backward = group.first_unit + index;
-    state.urgent = rule_.in_order || rule_.weight == WeightHalf::kWhole ||
-                   graph_->cost(group, stage).backward_input > 0;
+  if (choice == Choice::kBackward) {
+    state.backward = graph_->num_units;
+    state.backward_turn = kLastSlot;
+    if (state.next_backward < state.end) {
+      const GraphGroup& group = graph_->group(next_group(state, choice));
+      state.backward = group.first_unit + index;
+      state.backward_turn = group.turn;
+      state.urgent = rule_.in_order || rule_.weight == WeightHalf::kWhole ||
+                     graph_->cost(group, stage).backward_input > 0;
+    }
+  }
+  state.weight_left = at(state.next_weight) < state.weights.size();
+  if (state.window >= 0) {
+    const int turn =
+        state.weight_left ? graph_->group(next_group(state, Choice::kWeight)).turn : kLastSlot;
+    state.last_slot = std::min(state.backward_turn, turn) + state.window;
   }
 }
 
@@ -416,38 +402,32 @@ void ListScheduler::decide(int lane) {
   std::int64_t best = none_;
   std::int64_t spare = none_;
   for (const int stage : stages_.lanes[at(lane)]) {
-    const StageState& state = stage_[at(stage)];
+    if (merging_) {
+      rank_by_preference(stage);
+    }
+    StageState& state = stage_[at(stage)];
     const auto weigh = [&](Choice choice, std::int64_t ready) {
       return decision(state, choice, std::max(free, ready));
     };
     const std::int64_t backward =
         weigh(Choice::kBackward, unit_[at(state.backward)].backward_ready);
-    best = std::min(best, weigh(Choice::kForward, unit_[at(state.forward)].forward_ready));
-    best = std::min(best, state.urgent ? backward : none_);
-    spare = std::min(spare, state.urgent ? none_ : backward);
-    spare = std::min(spare, weigh(Choice::kWeight, state.weight_ready));
+    if (rule_.in_order) {
+      state.opens = state.next == Choice::kForward;
+      best = std::min(best, state.next == Choice::kBackward ? backward : none_);
+      best = std::min(best, state.next == Choice::kWeight ? weigh(Choice::kWeight, free) : none_);
+    } else {
+      state.opens = state.slot <= state.last_slot &&
+                    (lane_[at(lane)].limit == 0 || bytes_open(stage, state.next_forward));
+      best = std::min(best, state.urgent ? backward : none_);
+      spare = std::min(spare, state.urgent ? none_ : backward);
+      spare = std::min(spare, state.weight_left ? weigh(Choice::kWeight, free) : none_);
+    }
+    const std::int64_t forward = weigh(Choice::kForward, unit_[at(state.forward)].forward_ready);
+    best = std::min(best, state.opens ? forward : none_);
   }
-  lane_[at(lane)].best = rule_.in_order ? std::min(best, spare) : best;
+  lane_[at(lane)].best = best;
   lane_[at(lane)].spare = spare;
   settle(lane);
-}
-
-void ListScheduler::settle(int lane) {
-  const std::int64_t spare = lane_[at(lane)].spare;
-  std::int64_t first = lane_[at(lane)].best;
-  const std::int64_t wait = (first >> rank_bits_) - (spare >> rank_bits_);
-  if (wait > 0) {
-    const Turn& turn = turn_of(spare);
-    const GraphGroup& group = graph_->group(next_group(stage_[at(turn.stage)], turn.choice));
-    if (2 * wait >= graph_->cost(group, turn.stage).backward_weight) {
-      first = spare;
-    }
-  }
-  for (std::size_t node = leaves_ + at(lane); node > 1; node /= 2) {
-    next_[node] = first;
-    first = std::min(first, next_[node ^ 1]);
-  }
-  next_[1] = first;
 }
 
 }  // namespace entrain

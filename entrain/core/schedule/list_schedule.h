@@ -75,9 +75,11 @@ class ListScheduler {
   //          program of that order.
   // Returns  early, with done = false, once some lane cannot finish, reduction of `lane_end`
   //          included, by `stop_after`.
-  // Cost     O(operations × lanes), a few tens of nanoseconds an operation; O(operations) where the
-  //          rule fixes every lane's order; no allocation after the first calls of a size unless
-  //          `orders` are requested.
+  //          Stuck, too, where an order is to be found and takes 2^49 ns (six days) or more on up
+  //          to 1800 stages.
+  // Cost     O(operations × log lanes), a few tens of nanoseconds an operation; O(operations) where
+  //          the rule fixes every lane's order; no allocation after the first calls of a size
+  //          unless `orders` are requested.
   const ListResult& run(const ReplicaGraph& graph,
                         const ListRule& rule,
                         std::vector<std::vector<Operation>>* orders = nullptr,
@@ -105,6 +107,7 @@ class ListScheduler {
  private:
   enum class Choice : std::uint8_t { kForward, kBackward, kWeight, kNone };
   static constexpr int kChoices = 3;
+  static constexpr int kLastSlot = std::numeric_limits<int>::max() / 2;  // no slot is later
   struct Turn {
     int stage = 0;  // number
     Choice choice = Choice::kNone;
@@ -116,12 +119,16 @@ class ListScheduler {
     int next_weight = 0;       // into `weights`
     std::vector<int> weights;  // groups whose backward has run and whose weight half has not
     int window = 0;            // slots; -1: any
-    // Orders that are found: what its lane chooses from. Into unit_, the last one for nothing.
+    // Orders that are found: its next forward and backward, into unit_, the last one for none.
     int forward = 0;
     int backward = 0;
-    bool urgent = false;  // the backward: it goes before weight gradients
-    std::int64_t weight_ready = 0;
-    std::array<int, kChoices> rank{};
+    int slot = 0;           // of the forward
+    int backward_turn = 0;  // of the backward
+    int last_slot = 0;      // that is open by the window
+    bool opens = false;     // whether the forward may run when it is ready
+    bool urgent = false;    // the backward: it goes before weight gradients
+    bool weight_left = false;
+    std::array<int, kChoices> rank{};  // [choice] see turns_
     // Orders that are fixed:
     int turn = 0;
     int delay = 0;                // turns between input and weight halves
@@ -132,7 +139,7 @@ class ListScheduler {
     std::int64_t left = 0;       // remaining work of its operations
     std::int64_t recompute = 0;  // largest recomputation of a whole backward
     std::int64_t limit = 0;      // bytes, if the rule obeys them; 0: none
-    // Decisions: the first operation, and what may go before it while it waits.
+    // Decisions: the first operation, and weight gradients for the time that it waits.
     std::int64_t best = 0;
     std::int64_t spare = 0;
     bool wants_forward = false;  // ListRule::alternate: its last operation was a backward
@@ -170,15 +177,18 @@ class ListScheduler {
   Outcome run_next(int lane, const Turn& turn, std::int64_t stop_after);
   Outcome run_stage(int lane, std::int64_t stop_after);
   Outcome run_found(int lane, std::int64_t stop_after);
+  // Fill `rank` and turns_:
   void rank_by_lane();
   void rank_by_preference(int stage);
   void link_groups();
   void count_work();
-  void open(int stage);  // what its lane chooses from, after an operation of the lane
+  // Takes note of the stage's next operations, after one of a kind has run.
+  void look_ahead(int stage, Choice choice);
+  // What the lane runs next, after it has run something.
   void decide(int lane);
-  void settle(int lane);
   // The input of the next operation of a kind on its stage has arrived, from a lane.
   void offer(const Turn& turn, int from, std::int64_t ready);
+  void settle(int lane);  // chooses between `best` and `spare`
   [[nodiscard]] std::int64_t decision(const StageState& state,
                                       Choice choice,
                                       std::int64_t time) const {
@@ -188,12 +198,11 @@ class ListScheduler {
     return turns_[at(decision & ((std::int64_t{1} << rank_bits_) - 1))];
   }
   [[nodiscard]] bool next_backward_is(int stage, int group) const;
-  [[nodiscard]] bool window_open(const StageState& state, int slot) const;
   [[nodiscard]] bool bytes_open(int stage, int group) const;
   [[nodiscard]] std::int64_t features_of(int group) const;
   [[nodiscard]] bool splits(const UnitAt& unit, std::int64_t made) const;
   [[nodiscard]] int next_group(const StageState& state, Choice choice) const;
-  void perform(const Turn& turn, int group, std::int64_t start);
+  void perform(const Turn& turn, std::int64_t start);
   void run_forward(const UnitAt& unit, std::int64_t start);
   void run_backward(const UnitAt& unit, std::int64_t start);
   void run_weight(const UnitAt& unit, std::int64_t start);
@@ -250,6 +259,24 @@ inline int ListScheduler::next_group(const StageState& state, Choice choice) con
   }
 }
 
+inline void ListScheduler::settle(int lane) {
+  const std::int64_t spare = lane_[at(lane)].spare;
+  std::int64_t first = lane_[at(lane)].best;
+  const std::int64_t wait = (first >> rank_bits_) - (spare >> rank_bits_);
+  if (wait > 0) {
+    const Turn& turn = turn_of(spare);
+    const GraphGroup& group = graph_->group(next_group(stage_[at(turn.stage)], turn.choice));
+    if (2 * wait >= graph_->cost(group, turn.stage).backward_weight) {
+      first = spare;
+    }
+  }
+  for (std::size_t node = leaves_ + at(lane); node > 1; node /= 2) {
+    next_[node] = first;
+    first = std::min(first, next_[node ^ 1]);
+  }
+  next_[1] = first;
+}
+
 inline void ListScheduler::offer(const Turn& turn, int from, std::int64_t ready) {
   const StageState& state = stage_[at(turn.stage)];
   const bool forward = turn.choice == Choice::kForward;
@@ -259,7 +286,7 @@ inline void ListScheduler::offer(const Turn& turn, int from, std::int64_t ready)
   }
   if (fixed_) {
     runnable_.push_back(lane);
-  } else if ((forward ? state.forward : state.backward) != graph_->num_units) {
+  } else if (forward ? state.opens : !rule_.in_order || state.next == Choice::kBackward) {
     std::int64_t& into = forward || state.urgent ? lane_[at(lane)].best : lane_[at(lane)].spare;
     into = std::min(into, decision(state, turn.choice, std::max(clock_.lane(lane).time, ready)));
     settle(lane);

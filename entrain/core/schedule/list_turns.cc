@@ -6,26 +6,6 @@
 #include "entrain/core/schedule/list_schedule.h"
 
 namespace entrain {
-void ListScheduler::run_all_forwards(int group) {
-  const int module = graph_->groups[at(group)].module;
-  const int first = stages_.first_stage[at(module)];
-  for (int stage = first; stage < first + stages_.num_stages(module); ++stage) {
-    ++stage_[at(stage)].next_forward;
-    run_forward({stages_, *graph_, stage, group}, clock_.lane(0).time);
-  }
-}
-
-void ListScheduler::run_all_backwards(int group) {
-  const GraphGroup& of = graph_->groups[at(group)];
-  const int first = stages_.first_stage[at(of.module)];
-  const int last = first + stages_.num_stages(of.module) - 1;
-  for (int stage = last; stage >= first + of.first_backward; --stage) {
-    ++stage_[at(stage)].next_backward;
-    skip_without_backward(stage);
-    run_backward({stages_, *graph_, stage, group}, clock_.lane(0).time);
-  }
-}
-
 bool ListScheduler::run_whole_slots(std::int64_t stop_after) {
   if (lane_[0].left + lane_end_[0] > stop_after) {
     return false;
@@ -73,7 +53,10 @@ bool ListScheduler::find_merged_orders(std::int64_t stop_after) {
   if (!run_by_time(stop_after)) {
     return false;
   }
-  merged_.assign(lane_.size(), {});
+  merged_.resize(lane_.size());
+  for (std::vector<Turn>& of_lane : merged_) {
+    of_lane.clear();
+  }
   for (const OrderReplay::Step& step : replay_.steps) {
     merged_[at(stages_.stages[at(step.stage)].lane)].push_back(
         {step.stage,
@@ -112,7 +95,7 @@ ListScheduler::Outcome ListScheduler::run_next(int lane,
   if (start + lane_[at(lane)].left + lane_end_[at(lane)] > stop_after) {
     return Outcome::kLate;
   }
-  perform(turn, group, start);
+  perform(turn, start);
   return Outcome::kRan;
 }
 
