@@ -115,7 +115,8 @@ inline void ListScheduler::run_weight(const UnitAt& unit, std::int64_t start) {
   replay_.steps.push_back({unit.stage, unit.group, OrderPart::kWeight});
 }
 
-void ListScheduler::perform(const Turn& turn, std::int64_t start) {
+// Runs for every operation: all that it calls is part of it.
+[[gnu::flatten]] void ListScheduler::perform(const Turn& turn, std::int64_t start) {
   ++operations_;
   StageState& state = stage_[at(turn.stage)];
   const UnitAt unit(stages_, *graph_, turn.stage, next_group(state, turn.choice));
