@@ -306,6 +306,7 @@ std::int64_t ListScheduler::features_of(int group) const {
   return bytes;
 }
 
+// Requires  the lane has a limit.
 bool ListScheduler::bytes_open(int stage, int group) const {
   const StageGraph::Stage& of = stages_.stages[at(stage)];
   const LaneWork& lane = lane_[at(of.lane)];

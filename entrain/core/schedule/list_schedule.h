@@ -194,8 +194,8 @@ class ListScheduler {
                                       std::int64_t time) const {
     return (time << rank_bits_) + state.rank[static_cast<std::size_t>(choice)];
   }
-  [[nodiscard]] const Turn& turn_of(std::int64_t decision) const {
-    return turns_[at(decision & ((std::int64_t{1} << rank_bits_) - 1))];
+  [[nodiscard]] const Turn& turn_of(std::int64_t number) const {
+    return turns_[at(number & ((std::int64_t{1} << rank_bits_) - 1))];
   }
   [[nodiscard]] bool next_backward_is(int stage, int group) const;
   [[nodiscard]] bool bytes_open(int stage, int group) const;
