@@ -20,10 +20,13 @@ double fourth(double value) {
 // PowerBins with target sizes and the sum of fourth powers of their relative loads.
 class PowerBins {
  public:
-  explicit PowerBins(const std::vector<double>& targets)
+  explicit PowerBins(const std::vector<Load>& targets)
       : loads_(targets.size()), fourths_(targets.size()) {
-    for (const double target : targets) {
-      weights_.push_back(1.0 / fourth(target));
+    for (const Load& target : targets) {
+      Load& weight = weights_.emplace_back();
+      for (std::size_t d = 0; d < target.size(); ++d) {
+        weight[d] = 1.0 / fourth(target[d]);
+      }
     }
   }
 
@@ -80,12 +83,13 @@ class PowerBins {
   [[nodiscard]] double growth(int bin, const Load& load, const Dimensions& dimensions) const {
     const Load& now = loads_[at(bin)];
     const Load& fourths = fourths_[at(bin)];
+    const Load& weights = weights_[at(bin)];
     double sum = 0;
     for (std::size_t i = 0; i < dimensions.count; ++i) {
       const std::size_t d = dimensions.number[i];
-      sum += fourth(now[d] + load[d]) - fourths[d];
+      sum += (fourth(now[d] + load[d]) - fourths[d]) * weights[d];
     }
-    return sum * weights_[at(bin)];
+    return sum;
   }
 
   void set(int bin, std::size_t dimension, double load) {
@@ -95,7 +99,7 @@ class PowerBins {
 
   std::vector<Load> loads_;
   std::vector<Load> fourths_;  // of loads_
-  std::vector<double> weights_;
+  std::vector<Load> weights_;
 };
 
 // Largest first: moves one segment to an earlier slot where that pays.
@@ -186,6 +190,35 @@ void cut_by_ratio(const BatchLoads& loads,
   }
 }
 
+SlotShape earlier(SlotShape shape, int by) {
+  shape.rise = std::clamp(shape.rise - by, 0, 24);
+  shape.fall = std::clamp(shape.fall + by, 0, 24);
+  return shape;
+}
+
+// [slot], those of the LLM's lanes and of the encoders'.
+std::vector<Load> targets_by_lane(const BatchLoads& loads,
+                                  const std::vector<int>& samples,
+                                  const SlotRule& rule) {
+  const std::vector<double> llm = slot_targets(earlier(rule.shape, rule.lead), rule.num_slots);
+  const std::vector<double> encoders =
+      slot_targets(earlier(rule.shape, -rule.lead), rule.num_slots);
+  std::vector<Load> targets(llm.size());
+  for (std::size_t d = 0; d < kLoadDimensions; ++d) {
+    double all = 0;
+    double of_llm = 0;
+    for (const int sample : samples) {
+      all += loads.sample[at(sample)][d];
+      of_llm += loads.llm[at(sample)][d];
+    }
+    const std::vector<double>& chosen = 2 * of_llm > all ? llm : encoders;
+    for (std::size_t slot = 0; slot < targets.size(); ++slot) {
+      targets[slot][d] = chosen[slot];
+    }
+  }
+  return targets;
+}
+
 // [sample] forward and backward of all its units through all stages, in ns.
 std::vector<double> path_times(const StepCosts& costs) {
   std::vector<double> path(at(costs.num_samples), 0);
@@ -209,7 +242,9 @@ std::vector<std::vector<int>> deal_to_replicas(const BatchLoads& loads,
                                                int replicas,
                                                const std::vector<std::vector<int>>& dealt) {
   std::vector<std::vector<int>> result(at(replicas));
-  PowerBins bins(std::vector<double>(at(replicas), 1.0));
+  Load even;
+  even.fill(1.0);
+  PowerBins bins(std::vector<Load>(at(replicas), even));
   std::vector<char> is_dealt(loads.descending.size(), 0);
   int empty = replicas;
   for (std::size_t replica = 0; replica < dealt.size(); ++replica) {
@@ -299,7 +334,7 @@ void place_in_slots(const Plan& plan,
     cut_by_ratio(loads, costs, samples, targets, placement);
     return;
   }
-  PowerBins bins(targets);
+  PowerBins bins(targets_by_lane(loads, samples, rule));
   std::optional<SlotBytes> room;
   if (rule.bytes_percent > 0) {
     room.emplace(plan, rule.num_slots, rule.bytes_percent);

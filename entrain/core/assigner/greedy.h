@@ -30,6 +30,8 @@ std::vector<std::vector<int>> deal_together(const StepCosts& costs,
 struct SlotRule {
   int num_slots = 1;
   SlotShape shape = kTriangle;
+  int lead = 0;        // by so many 24ths of the slots the LLM's work is longest earlier, and the
+                       // encoders' later, than `shape` says
   int text_front = 0;  // first slots reserved for text-only samples, so that the LLM's lanes
                        // work while the encoders' fill
   int text_back = 0;   // last slots likewise

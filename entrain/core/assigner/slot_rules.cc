@@ -55,6 +55,7 @@ class RuleChooser {
     if (request_.options.choose_slots) {
       choose_slots();
     }
+    consider_spread();
     choose_order(RuleSet::kAll);
     if (request_.options.shape) {
       choose_shape();
@@ -64,13 +65,10 @@ class RuleChooser {
     }
     choose_order(RuleSet::kNear);
     if (request_.options.shape && !best_.by_ratio) {
+      choose_lead();
       choose_text_slots();
     }
-    if (request_.options.defer && request_.options.split_segments && !best_.by_ratio) {
-      SlotRule rule = best_;
-      rule.spread_segments = true;
-      consider(rule);
-    }
+    consider_spread();
     const EntrainOptions& options = request_.options;
     if ((!times_.fits() || (beyond && times_.total_ns - times_.total_ns / 20 > over_ns_)) &&
         options.slot_bytes && options.shape && options.choose_slots) {
@@ -110,6 +108,15 @@ class RuleChooser {
     if (times.done && better(times, times_)) {
       best_ = rule;
       times_ = times;
+    }
+  }
+
+  // Where a few samples have many segments it can win the most of all.
+  void consider_spread() {
+    if (request_.options.defer && request_.options.split_segments && !best_.by_ratio) {
+      SlotRule rule = best_;
+      rule.spread_segments = true;
+      consider(rule);
     }
   }
 
@@ -169,6 +176,14 @@ class RuleChooser {
         rule.num_slots = std::max(1, num_slots - (num_slots + 2) / 3);
         consider(rule);
       }
+    }
+  }
+
+  void choose_lead() {
+    for (const int lead : {4, 8, -4}) {
+      SlotRule rule = best_;
+      rule.lead = lead;
+      consider(rule);
     }
   }
 
@@ -254,7 +269,7 @@ SlotRule neighbour_of(
     return rng.below(2) == 0 ? -size : size;
   };
   SlotRule result = rule;
-  const std::uint64_t part = rng.below(6);
+  const std::uint64_t part = rng.below(8);
   if (part < 2) {
     const int slots = rule.num_slots + within(kMostSlots);
     result.num_slots = options.choose_slots ? std::clamp(slots, 1, num_samples) : rule.num_slots;
@@ -266,6 +281,10 @@ SlotRule neighbour_of(
   if (part < 4) {
     int& slope = part == 2 ? result.shape.rise : result.shape.fall;
     slope = std::clamp(slope + within(kMostSlope), 0, 24);
+    return result;
+  }
+  if (part >= 6 && !rule.by_ratio) {
+    result.lead = std::clamp(result.lead + within(kMostSlope), -12, 12);
     return result;
   }
   if (has_text && !rule.by_ratio) {
