@@ -40,7 +40,7 @@ class PlacementSearch {
   PlacementSearch(const AssignRequest& request,
                   const BatchLoads& loads,
                   StepEvaluator& evaluator,
-                  const SearchBudget& budget,
+                  int budget,
                   Evaluated start)
       : evaluator_(evaluator),
         budget_(budget),
@@ -73,8 +73,8 @@ class PlacementSearch {
     }
     // Draws that change nothing, or nothing for the better, cost no evaluation; their number is
     // bounded as well.
-    for (draws_ = 0; draws_ < draws_each_ * (1 + budget_.stop) && best_ns_ > bound_ns; ++draws_) {
-      if (spent() + 2 > budget_.stop) {
+    for (draws_ = 0; draws_ < draws_each_ * (1 + budget_) && best_ns_ > bound_ns; ++draws_) {
+      if (spent() + 2 > budget_) {
         break;
       }
       const int replica = rng_.below(5) < 3
@@ -101,7 +101,7 @@ class PlacementSearch {
   [[nodiscard]] double threshold() const {
     const double part = std::max(static_cast<double>(spent()),
                                  static_cast<double>(draws_) / static_cast<double>(draws_each_)) /
-                        std::max(1, budget_.end);
+                        std::max(1, budget_);
     return kFirstThreshold * std::max(0.0, 1.0 - part);
   }
 
@@ -180,7 +180,7 @@ class PlacementSearch {
   void choose_rule_again() {
     const int replica = slowest_of(current_.times);
     if (!evaluator_.has_rules() || moves_[at(replica)] < kMovesPerRule ||
-        spent() + evaluator_.num_near_rules() > budget_.stop) {
+        spent() + evaluator_.num_near_rules() > budget_) {
       return;
     }
     moves_[at(replica)] = 0;
@@ -193,7 +193,7 @@ class PlacementSearch {
   }
 
   void find_chain(int replica) {
-    if (spent() < budget_.stop) {
+    if (spent() < budget_) {
       evaluator_.evaluate(current_.placement, replica);
       evaluator_.keep_chain(current_.placement, replica);
     }
@@ -217,7 +217,7 @@ class PlacementSearch {
   }
 
   StepEvaluator& evaluator_;
-  SearchBudget budget_;
+  int budget_;
   Evaluated best_;
   Evaluated current_;
   PlacementEdit edit_;
@@ -250,7 +250,7 @@ Evaluated local_search(const AssignRequest& request,
                        const BatchLoads& loads,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
-                       const SearchBudget& budget,
+                       int budget,
                        Evaluated start) {
   return PlacementSearch(request, loads, evaluator, budget, std::move(start)).run(bound_ns);
 }

@@ -27,13 +27,6 @@ inline bool slower_last(const ReplicaTimes& a, const ReplicaTimes& b) {
 // The replica with the largest penalised time.
 int slowest_of(const std::vector<ReplicaTimes>& times);
 
-// In simulations of StepEvaluator::kUsualOperations. The threshold falls as if the search went on
-// to `end`.
-struct SearchBudget {
-  int stop = 0;
-  int end = 0;
-};
-
 // Changes the placement move by move:
 // - a sample to another slot, or two of like size swapped, within a replica or between two;
 // - a sample's LLM work to a later slot than its segments, segments to earlier slots and back;
@@ -51,13 +44,15 @@ struct SearchBudget {
 //   after every few moves that it kept.
 // Returns the best step time seen that keeps the limits, or `start` if none was better.
 //
-// Ensures   equal arguments give equal results; a larger `stop` never a slower one. Stops at
-//           `bound_ns`, too.
+// `budget` is of simulations of StepEvaluator::kUsualOperations. A larger one is another search, in
+// which the threshold falls more slowly.
+//
+// Ensures   equal arguments give equal results. Stops at `bound_ns`, too.
 Evaluated local_search(const AssignRequest& request,
                        const BatchLoads& loads,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
-                       const SearchBudget& budget,
+                       int budget,
                        Evaluated start);
 
 }  // namespace entrain

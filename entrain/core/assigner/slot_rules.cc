@@ -14,6 +14,8 @@
 namespace entrain {
 namespace {
 
+constexpr int kFewSegments = 16;  // of a sample, in the mean
+
 // For the ablation of the order of slots.
 void shuffle_slots(const AssignRequest& request, int replica, Placement& placement) {
   std::vector<int> to(at(placement.num_slots[at(replica)]));
@@ -43,6 +45,10 @@ class RuleChooser {
         num_samples_(static_cast<int>(placement.samples[at(replica)].size())) {
     for (const int sample : placement.samples[at(replica)]) {
       num_text_ += loads.text_only[at(sample)];
+      for (int module = 0; module < request.costs->llm_module(); ++module) {
+        const std::vector<int>& first = request.costs->modules[at(module)].first_unit;
+        num_segments_ += first[at(sample + 1)] - first[at(sample)];
+      }
     }
   }
 
@@ -55,7 +61,9 @@ class RuleChooser {
     if (request_.options.choose_slots) {
       choose_slots();
     }
-    consider_spread();
+    if (num_segments_ <= kFewSegments * num_samples_) {
+      consider_spread();
+    }
     choose_order(RuleSet::kAll);
     if (request_.options.shape) {
       choose_shape();
@@ -111,7 +119,8 @@ class RuleChooser {
     }
   }
 
-  // Where a few samples have many segments it can win the most of all.
+  // It can win the most of all. Where all samples have many segments it makes every later
+  // placement slow, and comes last.
   void consider_spread() {
     if (request_.options.defer && request_.options.split_segments && !best_.by_ratio) {
       SlotRule rule = best_;
@@ -242,6 +251,7 @@ class RuleChooser {
   Placement& placement_;
   int num_samples_;
   int num_text_ = 0;
+  int num_segments_ = 0;
   int budget_ = 0;
   std::int64_t over_ns_ = std::numeric_limits<std::int64_t>::max();
   SlotRule best_;
