@@ -4,7 +4,8 @@
 // 1. Construction (construction.h): replicas dealt, slots by the best of a few dozen rules, work
 //    moved from slow replicas to fast ones. `lpt-2d`, `sequential` and `dflop` compete; `dflop`
 //    with a twentieth of its exchanges, and with all of them once kFewEvaluations are spent.
-// 2. Search (search.h) from the best, in growing pieces. Where a start over a memory limit is
+// 2. Search (search.h) from the best, in growing pieces; with random moves first where the last
+//    piece found nothing. Where a start over a memory limit is
 //    faster, every other piece mends it.
 // 3. Where the budget is ample, construction again with more of it and with tuned rules; with a
 //    third of that, one whose long samples are together in few replicas; where a start over a
@@ -60,6 +61,7 @@ constexpr int kTuning = 16;
 constexpr int kFirstCuts = 12;
 constexpr int kSecondCuts = 32;
 constexpr std::int64_t kFewExchanges = kDflopExchanges / 20;
+constexpr int kKicks = 4;
 constexpr double kGrowth = 1.12;  // of the pieces after: twenty in a decade
 
 // Loads of encoders only, except for samples without any: for the ablation of the joint start.
@@ -334,7 +336,10 @@ class Sequence {
     if (piece > 0) {
       mend_ = over_ && !mend_;
       Evaluated start = resumed(mend_ ? *over_ : best_);
-      offer(local_search(request_, loads_, bound_ns(), evaluator_, piece, start));
+      const int kicks = stuck_ ? kKicks : 0;
+      const std::int64_t before = evaluator_.step_ns(best_.times);
+      offer(local_search(request_, loads_, bound_ns(), evaluator_, piece, start, kicks));
+      stuck_ = evaluator_.step_ns(best_.times) >= before;
       pay(piece);
     }
     return true;
@@ -409,6 +414,7 @@ class Sequence {
   int spent_ = 0;  // by the parts' nominal sizes, or what they simulated if that is more
   bool all_exchanges_ = false;
   bool mend_ = false;
+  bool stuck_ = false;  // the last piece of the search found nothing better
   Evaluated best_;
   std::optional<Evaluated> over_;  // faster than best_, but for its penalty
 };

@@ -66,8 +66,11 @@ class PlacementSearch {
         best_.fits() ? evaluator.step_ns(best_.times) : std::numeric_limits<std::int64_t>::max();
   }
 
-  Evaluated run(std::int64_t bound_ns) {
+  Evaluated run(std::int64_t bound_ns, int kicks) {
     const int replicas = static_cast<int>(current_.times.size());
+    if (kicks > 0) {
+      kick(kicks);
+    }
     for (int replica = 0; replica < replicas && best_ns_ > bound_ns; ++replica) {
       find_chain(replica);
     }
@@ -92,6 +95,18 @@ class PlacementSearch {
   }
 
  private:
+  // Random moves, whatever they cost.
+  void kick(int moves) {
+    const auto replicas = static_cast<int>(current_.times.size());
+    for (int i = 0; i < moves; ++i) {
+      mover_.move(static_cast<int>(rng_.below(static_cast<std::uint64_t>(replicas))));
+    }
+    edit_.keep();
+    for (int replica = 0; replica < replicas; ++replica) {
+      take(replica, evaluator_.evaluate(current_.placement, replica));
+    }
+  }
+
   // Simulations, or what they come to if they are larger than usual.
   [[nodiscard]] int spent() const {
     return std::max(evaluator_.simulations() - first_,
@@ -251,8 +266,9 @@ Evaluated local_search(const AssignRequest& request,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
                        int budget,
-                       Evaluated start) {
-  return PlacementSearch(request, loads, evaluator, budget, std::move(start)).run(bound_ns);
+                       Evaluated start,
+                       int kicks) {
+  return PlacementSearch(request, loads, evaluator, budget, std::move(start)).run(bound_ns, kicks);
 }
 
 }  // namespace entrain

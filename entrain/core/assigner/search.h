@@ -44,8 +44,9 @@ int slowest_of(const std::vector<ReplicaTimes>& times);
 //   after every few moves that it kept.
 // Returns the best step time seen that keeps the limits, or `start` if none was better.
 //
-// `budget` is of simulations of StepEvaluator::kUsualOperations. A larger one is another search, in
-// which the threshold falls more slowly.
+// With `kicks` so many random moves come first, whatever they cost: a way out of a place where
+// nothing better is near. `budget` is of simulations of StepEvaluator::kUsualOperations. A larger
+// one is another search, in which the threshold falls more slowly.
 //
 // Ensures   equal arguments give equal results. Stops at `bound_ns`, too.
 Evaluated local_search(const AssignRequest& request,
@@ -53,6 +54,7 @@ Evaluated local_search(const AssignRequest& request,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
                        int budget,
-                       Evaluated start);
+                       Evaluated start,
+                       int kicks = 0);
 
 }  // namespace entrain

@@ -45,7 +45,7 @@ TEST(LocalSearch, NeverGetsSlowerAndKeepsItsBudgetAndMemory) {
     const AssignRequest request{.plan = &plan, .costs = &costs};
     const std::int64_t bound = step_lower_bound(plan, costs, plan.schedule).count();
     const int evaluated = evaluator.simulations();
-    Evaluated result = local_search(request, loads, bound, evaluator, 60, start);
+    Evaluated result = local_search(request, loads, bound, evaluator, 60, start, i % 3);
     ASSERT_LE(evaluator.simulations() - evaluated, 60);
     const std::int64_t before = evaluator.step_ns(start.times);
     const std::int64_t after = evaluator.step_ns(result.times);
