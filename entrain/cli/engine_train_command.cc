@@ -107,6 +107,12 @@ engine::RunConfig read_config(const TrainFlags& options) {
   return config;
 }
 
+void print_warning(const std::string& warning) {
+  if (!warning.empty()) {
+    std::cerr << "entrain: warning: " << warning << "\n";
+  }
+}
+
 // The run's folders, held against other runs.
 class HeldFolders {
  public:
@@ -130,6 +136,13 @@ class HeldFolders {
  private:
   std::vector<std::unique_ptr<FolderLock>> locks_;
 };
+
+// A dry run holds no folder: who does, whom a run would wait for.
+void warn_of_holders(const engine::RunConfig& config) {
+  for (const std::string& folder : {config.output, config.checkpoint.folder}) {
+    print_warning(folder.empty() ? "" : in_use(folder));
+  }
+}
 
 // The newest checkpoint of the run; empty if there is none.
 std::filesystem::path last_checkpoint(const engine::RunConfig& config) {
@@ -236,12 +249,6 @@ void print_warnings(const engine::RunSetup& setup) {
   }
 }
 
-void print_warning(const std::string& warning) {
-  if (!warning.empty()) {
-    std::cerr << "entrain: warning: " << warning << "\n";
-  }
-}
-
 // What this host is asked for: refused before anything is allocated, or warned of.
 void check_host(const engine::RunSetup& setup, const engine::HostRanks& ranks) {
   print_warning(engine::check_memory(setup, ranks));
@@ -273,6 +280,8 @@ int run(const TrainFlags& options) {
   std::optional<HeldFolders> held;
   if (!options.dry_run) {
     held.emplace(config, 0);
+  } else {
+    warn_of_holders(config);
   }
   const engine::RunSetup setup = engine::prepare_run(config);
   print_warnings(setup);
@@ -408,6 +417,8 @@ int run_process(const TrainFlags& options, const ProcessGroups& groups) {
         page = open_report(options, config);
         if (!options.dry_run) {
           held.emplace(config, 0);
+        } else {
+          warn_of_holders(config);
         }
       });
   if (prepared.failure.has_value()) {

@@ -170,6 +170,8 @@ class Lifecycle(CliTest):
         second = self.arguments("steps=100000", IMPATIENT)
         self.expect_failure(2, words, *second)
         self.expect_failure(2, words, *second, "--overwrite")
+        dry = self.expect_success(*second, "--dry-run")
+        self.assertIn(f"warning: {words[0]} {first.pid} on host", dry.stderr)
         reached = len(self.rows())
         self.wait_for_rows(first, reached + 3)
         first.terminate()
@@ -184,6 +186,9 @@ class Lifecycle(CliTest):
         self.wait_for_rows(first, 3)
         second = self.arguments("output=other", "checkpoint.folder=common", IMPATIENT)
         self.expect_failure(2, ["'common' is in use by process"], *second)
+        dry = self.expect_success(*second, "--dry-run")
+        self.assertIn("warning: 'common' is in use by process", dry.stderr)
+        self.assertNotIn("'other'", dry.stderr)
 
     def test_the_lock_of_a_killed_run_is_none(self):
         settings = ("steps=100000", "checkpoint.every_minutes=0.02")

@@ -245,14 +245,14 @@ nanoseconds now_of(const fs::path& candidate) {
   return touched.has_value() ? touched->refreshed : nanoseconds(0);
 }
 
-[[noreturn]] void refuse(const fs::path& folder, const std::vector<Lock>& living) {
+std::string in_use_by(const fs::path& folder, const std::vector<Lock>& living) {
   std::vector<std::string> names;
   for (const Lock& lock : living) {
     names.push_back(to_text(lock.holder));
   }
-  throw InvalidInput(fmt::format("'{}' is in use by {}; wait for its end or choose another folder",
-                                 folder.string(),
-                                 fmt::join(names, ", ")));
+  return fmt::format("'{}' is in use by {}; wait for its end or choose another folder",
+                     folder.string(),
+                     fmt::join(names, ", "));
 }
 
 }  // namespace
@@ -322,7 +322,7 @@ void FolderLock::claim(const std::filesystem::path& candidate) {
     }
     if (Clock::now() - begin >
         (unsure ? options_.silence + options_.patience : options_.patience)) {
-      refuse(folder_, living);
+      throw InvalidInput(in_use_by(folder_, living));
     }
     std::this_thread::sleep_for(kPoll);
   }
@@ -367,6 +367,15 @@ void FolderLock::keep() {
     }
     ::futimens(descriptor_, nullptr);
   }
+}
+
+std::string in_use(const std::filesystem::path& folder) {
+  const nanoseconds now = std::chrono::system_clock::now().time_since_epoch();
+  std::vector<Lock> living = locks_in(folder);
+  std::erase_if(living, [&](const Lock& lock) {
+    return is_known_dead(lock) || is_silent(lock, now, LockOptions().silence);
+  });
+  return living.empty() ? std::string() : in_use_by(folder, living);
 }
 
 void remove_dead_locks(const std::filesystem::path& folder) {

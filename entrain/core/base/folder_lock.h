@@ -71,6 +71,10 @@ class FolderLock {
   std::thread thread_;
 };
 
+// "'runs/a' is in use by process 4711 …; wait for its end or choose another folder" of holders that
+// a claim would wait for, by this host's clock; empty if there are none. Writes nothing.
+std::string in_use(const std::filesystem::path& folder);
+
 // Removes locks of processes known to be dead on this kernel. Others expire by their silence.
 void remove_dead_locks(const std::filesystem::path& folder);
 

@@ -82,7 +82,9 @@ TEST_F(FolderLocks, AreHeldByOneAtATimeAndNamed) {
               std::string::npos)
         << message;
     EXPECT_NE(message.find("since 20"), std::string::npos) << message;
+    EXPECT_EQ(in_use(run_), message);
   }
+  EXPECT_EQ(in_use(run_), "");
   EXPECT_FALSE(fs::exists(run_)) << "made for the lock, and nothing else was in it";
   fs::create_directories(run_);
   EXPECT_EQ(refusal(), "taken");
@@ -132,13 +134,17 @@ TEST_F(FolderLocks, OfKilledProcessesAreTakenAtOnce) {
 
 TEST_F(FolderLocks, OfAnotherProcessWithTheSameNumberAreNone) {
   leave(kLockName, own_kernel(run_), ::getpid(), 1, std::chrono::seconds(0));
+  EXPECT_EQ(in_use(run_), "");
   EXPECT_EQ(refusal(), "taken");
 }
 
 TEST_F(FolderLocks, OfOtherHostsAreGoneAfterASilence) {
   leave(kLockName, "another kernel", 1, 1, std::chrono::seconds(3600));
   EXPECT_EQ(refusal(), "taken");
+  leave("run.lock.1", "another kernel", 1, 1, std::chrono::seconds(3600));
+  EXPECT_EQ(in_use(run_), "");
   leave("run.lock.2", "another kernel", 1, 1, std::chrono::seconds(0));
+  EXPECT_NE(in_use(run_).find("process 1 on host alpha"), std::string::npos) << in_use(run_);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(refusal(), "taken");  // after waiting for the silence
   EXPECT_GT(std::chrono::steady_clock::now() - begin, milliseconds(400));
