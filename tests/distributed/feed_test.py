@@ -203,6 +203,14 @@ class Feed(ProcessTest):
         self.assertIn("it serves another run: seed 5, here 0", result.stderr)
         self.assertEqual({row["fed"] for row in rows(self.folder / "run") if "loss" in row}, {0})
 
+    def test_ranks_without_a_feed_say_so_once(self):
+        address = f"127.0.0.1:{free_port()}"
+        settings = [f'data.feed=["{address}"]', "data.feed_deadline_s=0.3", "steps=100"]
+        self.write_run(steps=100, global_batch=16, replicas=2)
+        result = self.expect_success("train", "run.toml", *self.set(*settings))
+        self.assertEqual(result.stderr.count("no feed answers"), 1, result.stderr)
+        self.assertIn(f"no feed answers within 0.3 s at {address}", result.stderr)
+
     def test_bad_keys_and_addresses_are_refused_by_name(self):
         self.expect_success("feed", "--new-key", "feed.key")
         self.assertEqual((self.folder / "feed.key").stat().st_mode & 0o777, 0o600)

@@ -263,9 +263,14 @@ void FeedClient::run() {
     pause = served ? kFirstRest : pause;
     if (failures >= left.size()) {
       if (pause == kFirstRest) {
-        note(concat("no feed answers at ",
-                    addresses(left),
-                    ", so samples are decoded here: is it up, and has it the same key?"));
+        const auto& say = options_.unanswered ? options_.unanswered : options_.note;
+        if (say) {
+          say(concat("no feed answers within ",
+                     static_cast<double>(options_.deadline.count()) / 1e3,
+                     " s at ",
+                     addresses(left),
+                     ", so samples are decoded here: is it up, and has it the same key?"));
+        }
       }
       failures = 0;
       rest(pause);

@@ -33,6 +33,8 @@ struct FeedOptions {
   bool expected = false;
   // A line for people: which feed serves, is lost, or refuses. Called on the client's thread.
   std::function<void(const std::string& line)> note;
+  // Such a line at the begin of a time in which no feed answers; unset: `note`.
+  std::function<void(const std::string& line)> unanswered;
 };
 
 // Where the client puts what it is sent. Called on its thread.

@@ -127,12 +127,12 @@ FeedOptions unfed_options(const RunSetup& setup,
   return options;
 }
 
-std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
-                                                int replica,
-                                                int lane,
-                                                int rank,
-                                                int readers,
-                                                std::function<void(const std::string&)> note) {
+std::shared_ptr<FeedOptions> feed_options(const RunSetup& setup,
+                                          int replica,
+                                          int lane,
+                                          int rank,
+                                          int readers,
+                                          std::function<void(const std::string&)> note) {
   if (setup.config.data.feed.empty()) {
     return nullptr;
   }

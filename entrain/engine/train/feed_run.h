@@ -19,12 +19,12 @@ FeedRun feed_run_of(const RunSetup& setup);
 // own.
 //
 // Throws  InvalidInput: a key that cannot be read, or none for a feed on another host.
-std::shared_ptr<const FeedOptions> feed_options(const RunSetup& setup,
-                                                int replica,
-                                                int lane,
-                                                int rank,
-                                                int readers,
-                                                std::function<void(const std::string&)> note);
+std::shared_ptr<FeedOptions> feed_options(const RunSetup& setup,
+                                          int replica,
+                                          int lane,
+                                          int rank,
+                                          int readers,
+                                          std::function<void(const std::string&)> note);
 // A rank's side without the address of any feed.
 FeedOptions unfed_options(const RunSetup& setup,
                           int replica,

@@ -4,6 +4,7 @@
 #include <functional>
 #include <iostream>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -64,6 +65,24 @@ std::string tell(std::string text, const std::vector<int>& group, Comm& comm) {
 }
 
 }  // namespace
+
+// The ranks of a process that no feed answers: the first of them speaks for all.
+class UnfedRanks {
+ public:
+  void say(int rank, const std::string& line) {
+    const MutexLock lock(mutex_);
+    if (!ranks_.insert(rank).second) {
+      ranks_ = {rank};  // it was fed meanwhile
+    }
+    if (ranks_.size() == 1) {
+      note(rank, concat(line, " (One line for all ranks of this process.)"));
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  std::set<int> ranks_ ENTRAIN_GUARDED_BY(mutex_);
+};
 
 // Steps of one kind, decoded for one lane.
 struct LaneStream {
@@ -160,8 +179,12 @@ std::shared_ptr<LaneReader> LaneReaders::get(const RunSetup& setup,
   const int rank = comm.rank();
   const bool shares = !share.sharing.empty();
   // What a feed serves is the steps of training.
-  std::shared_ptr<const FeedOptions> feed = feed_options(
+  std::shared_ptr<FeedOptions> feed = feed_options(
       setup, place.replica, place.lane, rank, share.width / share.here, notes_of(rank));
+  if (feed != nullptr) {
+    unfed_ = unfed_ == nullptr ? std::make_shared<UnfedRanks>() : unfed_;
+    feed->unanswered = [unfed = unfed_, rank](const std::string& line) { unfed->say(rank, line); };
+  }
   reader = std::make_shared<LaneReader>();
   reader->train = shares && feed == nullptr
                       ? shared_stream(setup, setup.train, place, share, comm)

@@ -21,6 +21,7 @@ namespace entrain::engine {
 
 struct LaneReader;
 struct LaneStream;
+class UnfedRanks;
 
 // Where the ranks of a lane are, each number >= 1.
 struct LaneShare {
@@ -46,6 +47,7 @@ class LaneReaders {
   Mutex mutex_;
   std::map<std::pair<int, int>, std::weak_ptr<LaneReader>> readers_
       ENTRAIN_GUARDED_BY(mutex_);  // [replica, lane]
+  std::shared_ptr<UnfedRanks> unfed_ ENTRAIN_GUARDED_BY(mutex_);
   // Those that feed other ranks, until all of these have ended.
   std::vector<std::shared_ptr<LaneReader>> feeding_ ENTRAIN_GUARDED_BY(mutex_);
 };
