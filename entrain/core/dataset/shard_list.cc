@@ -132,6 +132,38 @@ std::vector<std::string> expand(const std::string& text, const std::string& name
   return result;
 }
 
+// A folder without shards and tables: what to do with the files that it has.
+[[noreturn]] void refuse_folder(const fs::path& folder) {
+  std::vector<std::string> records;
+  bool others = false;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (is_record_file(entry.path()) || is_index_file(entry.path())) {
+      records.push_back(entry.path().string());
+    } else {
+      others = others || entry.is_regular_file();
+    }
+  }
+  const std::string name =
+      (folder.has_filename() ? folder : folder.parent_path()).string();  // of "pics/", too
+  std::string advice;
+  if (!records.empty()) {
+    advice = fmt::format("; files of records and indices are named themselves: `entrain index {}`",
+                         *std::min_element(records.begin(), records.end()));
+  }
+  if (others) {
+    advice += fmt::format(
+        "; images, clips or videos with a text beside each (NAME.png and NAME.txt) become a shard "
+        "by `tar --sort=name -cf {0}.tar -C {0} .`, those that a list of records names are read "
+        "by `entrain index RECORDS.json --media {0}`",
+        name);
+  }
+  throw InvalidInput(
+      fmt::format("folder '{}' holds no shards (*.tar, *.tar.gz) and no tables (*.parquet, "
+                  "*.arrow){}",
+                  folder.string(),
+                  advice));
+}
+
 // The shards of a folder; without any its tables, of the split if they are named by splits; else
 // those of its folder `data`, where a data set of the Hugging Face Hub has them, or of the split's
 // folder, where save_to_disk() of a DatasetDict has them.
@@ -170,10 +202,7 @@ void append_folder(const fs::path& folder, const std::string& split, std::vector
     return;
   }
   if (found.empty()) {
-    throw InvalidInput(
-        fmt::format("folder '{}' holds no shards (*.tar, *.tar.gz) and no tables (*.parquet, "
-                    "*.arrow); files of records (.json, .jsonl) are named themselves",
-                    folder.string()));
+    refuse_folder(folder);
   }
   std::sort(found.begin(), found.end());
   files.insert(files.end(), found.begin(), found.end());

@@ -65,6 +65,29 @@ TEST(ListData, TakesFoldersAndNamesWithBraces) {
             std::string::npos);
 }
 
+TEST(ListData, SaysWhatToDoWithAFolderOfOtherFiles) {
+  const TemporaryFolder folder;
+  const std::string pictures = (folder.path() / "pictures").string();
+  folder.write("pictures/a.png", "x");
+  const auto refusal = [&](const std::string& given) {
+    return error_of<InvalidInput>([&] { list_data({given}); });
+  };
+  for (const std::string& given : {pictures, pictures + "/"}) {
+    const std::string message = refusal(given);
+    for (const std::string& words :
+         {concat("`tar --sort=name -cf ", pictures, ".tar -C ", pictures, " .`"),
+          concat("`entrain index RECORDS.json --media ", pictures, "`")}) {
+      EXPECT_NE(message.find(words), std::string::npos) << message;
+    }
+  }
+  EXPECT_EQ(refusal(pictures).find("named themselves"), std::string::npos);
+  folder.write("records/b.jsonl", "x");
+  folder.write("records/a.json", "x");
+  const std::string records = refusal((folder.path() / "records").string());
+  EXPECT_NE(records.find("records/a.json`"), std::string::npos) << records;
+  EXPECT_EQ(records.find("tar --sort"), std::string::npos) << records;
+}
+
 TEST(ListData, TakesASplitOfAFolderThatEnergonPrepared) {
   const TemporaryFolder folder;
   for (const char* name : {"s_0.tar", "s_1.tar", "s_2.tar", "sub/v.tar"}) {
