@@ -235,6 +235,21 @@ std::vector<SampleWork> work_of(const Study& study, const std::vector<int>& rows
   return work;
 }
 
+// For an unknown id: those that end with it, else one spelled alike, else some.
+std::string likely_ids(const std::string& id, const std::vector<std::string>& ids) {
+  std::vector<std::string> likely = ids;
+  std::erase_if(likely, [&](const std::string& known) { return !known.ends_with("/" + id); });
+  const bool ends = !likely.empty();
+  if (const std::string match = close_match(id, ids); !ends && !match.empty()) {
+    return match;
+  }
+  likely = ends ? likely : ids;
+  likely.resize(std::min<std::size_t>(3, likely.size()));
+  const std::string shown = join(likely, "' or '");
+  return ends ? fmt::format(", did you mean '{}'?", shown)
+              : fmt::format("; ids are such as '{}'", shown);
+}
+
 }  // namespace
 
 std::vector<std::string> Study::module_names() const {
@@ -388,7 +403,7 @@ int place_of_sample(const std::vector<std::string>& ids,
                                    id,
                                    ids.size(),
                                    whose,
-                                   close_match(id, ids)));
+                                   likely_ids(id, ids)));
   }
   return static_cast<int>(found - ids.begin());
 }

@@ -206,6 +206,18 @@ TEST(StepOfSample, SuggestsAnId) {
   EXPECT_NE(message.find("did you mean '" + study.ids[3] + "'"), std::string::npos) << message;
 }
 
+TEST(PlaceOfSample, SuggestsIdsByTheirEndsAndElseShowsSome) {
+  const std::vector<std::string> ids = {"chart/000017", "vqa/000017", "vqa/000018", "vqa/000019"};
+  const auto message = [&](const std::string& id) {
+    return error_of<InvalidInput>([&] { place_of_sample(ids, id, ""); });
+  };
+  EXPECT_TRUE(message("000017").ends_with(", did you mean 'chart/000017' or 'vqa/000017'?"))
+      << message("000017");
+  EXPECT_TRUE(
+      message("x").ends_with("; ids are such as 'chart/000017' or 'vqa/000017' or 'vqa/000018'"))
+      << message("x");
+}
+
 TEST(SearchSplit, WorksOnACostTable) {
   const oracle::StudyFiles files;
   const Study study = load_study(files.table_inputs());
