@@ -1,7 +1,10 @@
 // entrain report: runs, simulations and indices as one page.
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -15,6 +18,7 @@
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
+#include "entrain/cli/study_options.h"
 
 namespace entrain::cli {
 namespace {
@@ -22,10 +26,56 @@ namespace {
 struct ReportFlags {
   std::vector<std::string> inputs;
   std::string model;
+  std::vector<std::string> ignore_modality;
   std::string output;
   bool force = false;
   bool json = false;
 };
+
+// What --model and --ignore-modality are of.
+void check_indices(const ReportFlags& options, const Json& views) {
+  if (std::any_of(views.begin(), views.end(), is_of_index)) {
+    if (options.model.empty() && !options.ignore_modality.empty()) {
+      throw InvalidInput("--ignore-modality needs --model, whose encoders say what is read");
+    }
+    return;
+  }
+  for (const auto& [name, given] :
+       {std::pair("--model", !options.model.empty()),
+        std::pair("--ignore-modality", !options.ignore_modality.empty())}) {
+    if (given) {
+      throw InvalidInput(concat(
+          name, " is for indices, and none is given: a run or a simulation has its own model"));
+    }
+  }
+}
+
+// Beside runs: whose data an index is not.
+void add_other_data(const std::vector<std::string>& inputs, Json& views) {
+  std::vector<std::filesystem::path> runs;
+  std::copy_if(inputs.begin(), inputs.end(), std::back_inserter(runs), [](const auto& input) {
+    return std::filesystem::is_directory(input);
+  });
+  for (Json& view : views) {
+    const std::string other =
+        is_of_index(view) ? other_data(view.at("name").get<std::string>(), runs) : "";
+    if (!other.empty()) {
+      view["warnings"].push_back(other + ".");
+    }
+  }
+}
+
+// The page has them, too.
+void print_page_warnings(const Json& views) {
+  for (const Json& view : views) {
+    const auto name = view.at("name").get<std::string>();
+    for (const Json& warning : view.at("warnings")) {
+      const auto text = warning.get<std::string>();
+      print_notes(
+          {concat("warning: ", text.find(name) == std::string::npos ? name + ": " : "", text)});
+    }
+  }
+}
 
 int run(const ReportFlags& options) {
   if (options.output.empty() && !options.json) {
@@ -40,7 +90,7 @@ int run(const ReportFlags& options) {
       options.model.empty() ? std::nullopt : std::optional(load_model(options.model));
   Json views = Json::array();
   for (const std::string& input : options.inputs) {
-    for (Json& view : views_of(input, model ? &*model : nullptr)) {
+    for (Json& view : views_of(input, model ? &*model : nullptr, options.ignore_modality)) {
       // Of cases that `simulate --json` printed, the name does not say the file.
       const auto name = view.at("name").get<std::string>();
       if (options.inputs.size() > 1 && name.find(input) == std::string::npos) {
@@ -49,6 +99,9 @@ int run(const ReportFlags& options) {
       views.push_back(std::move(view));
     }
   }
+  check_indices(options, views);
+  add_other_data(options.inputs, views);
+  print_page_warnings(views);
   const Json report =
       report_of_views(std::move(views),
                       options.inputs.size() <= 3 ? join(options.inputs)
@@ -86,6 +139,7 @@ void add_report_command(CLI::App& app, Action& action) {
   command->add_option("--model,-m",
                       options->model,
                       "of indices: model file (TOML) or Hugging Face folder, for the LLM's tokens");
+  add_ignore_modality(*command, options->ignore_modality);
   command->add_option("--output,-o", options->output, "page to write (HTML, one file)");
   add_force(*command, options->force);
   command->add_flag("--json", options->json, "print what the page holds as one line of JSON");

@@ -265,6 +265,7 @@ class Modalities(CliTest):
             "assign": ["assign", *placed, "--policy", "lpt-2d"],
             "simulate": ["simulate", *placed, "--policy", "lpt-2d", "--steps", "1"],
             "explain": ["explain", *placed],
+            "report": ["report", index, "--model", model, "--json"],
         }
 
     def test_every_command_refuses_what_the_model_has_no_encoder_for(self):

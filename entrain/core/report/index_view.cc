@@ -10,10 +10,12 @@
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/report/distribution.h"
 #include "entrain/core/report/report_views.h"
+#include "entrain/core/spec/media.h"
 #include "entrain/core/spec/workload.h"
 
 namespace entrain {
@@ -98,14 +100,20 @@ void add_warnings(const IndexCounts& counts, const ModelSpec* model, Json& view)
 
 }  // namespace
 
-Json view_of_index(const std::filesystem::path& path, const ModelSpec* model) {
+Json view_of_index(const std::filesystem::path& path,
+                   const ModelSpec* model,
+                   const std::vector<std::string>& ignored) {
   const Index index = read_index(path);
   const std::vector<SampleSizes>& samples = index.samples;
   if (samples.empty()) {
     throw InvalidInput(fmt::format("index '{}' has no samples", path.string()));
   }
-  const IndexCounts counts = counts_of(samples, model);
   Json view = view_of_nothing(path.string());
+  if (model != nullptr) {
+    view["warnings"] = check_media(
+        *model, samples, ignored, fmt::format("index '{}'", path.string()), kIgnoreOption);
+  }
+  const IndexCounts counts = counts_of(samples, model);
   Json distributions = Json::array();
   for (const Distribution& distribution : distributions_of(samples, model)) {
     distributions.push_back(json_of(distribution, samples));
@@ -135,6 +143,36 @@ Json view_of_index(const std::filesystem::path& path, const ModelSpec* model) {
   add_warnings(counts, model, view);
   view["distributions"] = std::move(distributions);
   return view;
+}
+
+bool is_of_index(const Json& view) {
+  return !view.at("distributions").is_null();
+}
+
+std::string other_data(const std::filesystem::path& index,
+                       std::span<const std::filesystem::path> runs) {
+  const std::string given = digest(read_index(index));
+  std::vector<std::string> others;
+  for (const std::filesystem::path& run : runs) {
+    const std::filesystem::path file = run / "config.json";
+    const Json config = read_json_file(file);
+    ObjectReader data(ObjectReader(config, file.string()).object("data"));
+    for (const char* key : {"train", "validation"}) {
+      const auto path = data.optional<std::string>(key, "");
+      if (!std::filesystem::is_regular_file(path)) {
+        continue;
+      }
+      if (digest(read_index(path)) == given) {
+        return {};
+      }
+      if (key == std::string_view("train")) {
+        others.push_back(fmt::format("run '{}' ('{}')", run.string(), path));
+      }
+    }
+  }
+  return others.size() < runs.size() || runs.empty()
+             ? std::string()
+             : fmt::format("index '{}' is not the data of {}", index.string(), join(others));
 }
 
 }  // namespace entrain

@@ -142,7 +142,9 @@ Json view_of_nothing(const std::string& name) {
           {"distributions", nullptr}};
 }
 
-Json views_of(const std::filesystem::path& path, const ModelSpec* model) {
+Json views_of(const std::filesystem::path& path,
+              const ModelSpec* model,
+              const std::vector<std::string>& ignored) {
   if (path.filename() == "metrics.jsonl") {
     throw InvalidInput(
         fmt::format("'{}': name the run's folder, which has its plan, too", path.string()));
@@ -160,7 +162,7 @@ Json views_of(const std::filesystem::path& path, const ModelSpec* model) {
     throw InvalidInput(
         concat("'", path.string(), "' holds ", content_of(path), "; a report is of ", kAllowed));
   }
-  return Json::array({view_of_index(path, model)});
+  return Json::array({view_of_index(path, model, ignored)});
 }
 
 Json view_of_step(Json step, const std::string& name) {

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <filesystem>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "entrain/core/base/json.h"
 #include "entrain/core/spec/model.h"
@@ -17,16 +19,29 @@ namespace entrain {
 //         that is none of a run's.
 Json view_of_run(const std::filesystem::path& folder);
 
-// An index: its counts and distributions, with a model those of the LLM's tokens, too.
+// An index: its counts and distributions, with a model those of the LLM's tokens, too. Media that
+// `ignored` names need no encoder of the model; a warning counts them.
 //
-// Throws  InvalidInput as read_index() and sample_work() do.
-Json view_of_index(const std::filesystem::path& path, const ModelSpec* model);
+// Throws  InvalidInput as read_index(), check_media() and sample_work() do.
+Json view_of_index(const std::filesystem::path& path,
+                   const ModelSpec* model,
+                   const std::vector<std::string>& ignored = {});
 
-// A run's folder, a step.json, what `simulate --json` printed, or an index, for which `model` is;
-// it may be null: the views in it.
+// A run's folder, a step.json, what `simulate --json` printed, or an index, for which `model`,
+// which may be null, and `ignored` are: the views in it.
 //
 // Throws  InvalidInput: none of these, saying what is given.
-Json views_of(const std::filesystem::path& path, const ModelSpec* model = nullptr);
+Json views_of(const std::filesystem::path& path,
+              const ModelSpec* model = nullptr,
+              const std::vector<std::string>& ignored = {});
+
+// Whether the view is of an index.
+bool is_of_index(const Json& view);
+
+// "index 'b.csv' is not the data of run 'runs/a' ('a.csv')" if none of the runs trained or
+// validated on these samples, as far as their indices can still be read; else empty.
+std::string other_data(const std::filesystem::path& index,
+                       std::span<const std::filesystem::path> runs);
 
 // One with a name and nothing to show.
 Json view_of_nothing(const std::string& name = "");

@@ -10,6 +10,7 @@
 #include "entrain/core/base/base64.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
+#include "entrain/core/base/text.h"
 #include "entrain/core/report/report_page.h"
 
 #include "tests/oracle/expect_error.h"
@@ -194,10 +195,45 @@ TEST_F(RunView, HoldsTheDistributionsOfAnIndex) {
             std::string::npos);
   ModelSpec model;
   model.llm.max_tokens = 100;
-  const Json modelled = view_of_index(run() / "train.csv", &model);
+  const std::string refused =
+      error_of<InvalidInput>([&] { view_of_index(run() / "train.csv", &model); });
+  EXPECT_NE(refused.find("201 of 202 samples have images"), std::string::npos) << refused;
+  const Json modelled = view_of_index(run() / "train.csv", &model, {"image"});
+  EXPECT_NE(modelled["warnings"][0].get<std::string>().find("202 images or videos of 201 of 202"),
+            std::string::npos)
+      << modelled["warnings"];
   EXPECT_EQ(modelled["distributions"].back()["name"], "LLM tokens of a sample");
   EXPECT_NE(modelled["warnings"].back().get<std::string>().find("1 sample longer than the 100"),
             std::string::npos);
+}
+
+TEST_F(RunView, KnowsWhoseDataAnIndexIs) {
+  const auto index = [&](const std::string& name, const std::string& id) {
+    return folder_.write(name, kIndexHead + id + ",0,,1,1,1,1\n");
+  };
+  const auto train = index("train.csv", "a");
+  const auto validation = index("val.csv", "b");
+  const auto copy = index("copy.csv", "a");
+  const auto other = index("other.csv", "c");
+  Json config = Json::parse(kConfig);
+  config["data"]["train"] = train.string();
+  config["data"]["validation"] = validation.string();
+  folder_.write("config.json", config.dump());
+  const std::vector<std::filesystem::path> runs = {run()};
+  for (const std::filesystem::path& own : {train, validation, copy}) {
+    EXPECT_EQ(other_data(own, runs), "") << own;
+  }
+  EXPECT_EQ(other_data(other, runs),
+            concat("index '",
+                   other.string(),
+                   "' is not the data of run '",
+                   run().string(),
+                   "' ('",
+                   train.string(),
+                   "')"));
+  EXPECT_EQ(other_data(other, {}), "");
+  std::filesystem::remove(train);
+  EXPECT_EQ(other_data(other, runs), "") << "the run's data are not there any more";
 }
 
 TEST_F(RunView, SaysWhatAFileHoldsThatIsNoInput) {
