@@ -132,7 +132,10 @@ std::string unknown_words(const CLI::App& app) {
 std::string with_options(const CLI::App& app, const std::string& message) {
   std::vector<std::string> named;
   for (const CLI::Option* option : chosen_command(app).get_options()) {
-    if (!option->get_lnames().empty() && holds(message, option->get_name())) {
+    if (option->get_lnames().empty()) {
+      continue;  // an argument's value is all that was typed of it
+    }
+    if (holds(message, option->get_name())) {
       return message;
     }
     const std::vector<std::string> values = option->results();

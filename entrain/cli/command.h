@@ -77,7 +77,7 @@ void refuse_empty_values(const CLI::App& app);
 std::string unknown_words(const CLI::App& app);
 
 // `message`, followed by the given options whose values it mentions: "… (--model)". Unchanged
-// if it names an option itself.
+// if it names an option itself, or mentions only arguments.
 std::string with_options(const CLI::App& app, const std::string& message);
 
 // A line each on standard error.

@@ -150,7 +150,10 @@ class Report(CliTest):
         self.assertEqual(len(view["plan"]["runners_up"]), len(fitting) - 1)
 
     def test_bad_input_is_refused_by_name_and_leaves_nothing(self):
-        self.expect_failure(2, ["nowhere"], "report", "nowhere", "-o", "page.html")
+        nowhere = self.expect_failure(2, ["nowhere"], "report", "nowhere", "-o", "page.html")
+        self.assertTrue(nowhere.stderr.endswith("'nowhere' does not exist\n"), nowhere)
+        command = ["report", "train.csv", "-o", "page.html", "--model", "nowhere.toml"]
+        self.expect_failure(2, ["nowhere.toml", "(--model)"], *command)
         self.expect_failure(2, ["--output"], "report", "train.csv")
         (self.folder / "shot.png").write_bytes(cli_fixture.png(4, 4))
         words = ["shot.png", "a PNG image", "simulate --json", "index (CSV)"]
@@ -169,6 +172,29 @@ class Report(CliTest):
         one_sample = self.simulate("--lanes", 2, "--one-sample", 2, "--report", "page.html")
         self.expect_failure(2, ["--report"], *one_sample)
         self.assertFalse((self.folder / "page.html").exists())
+
+    def test_options_of_indices_need_one_and_other_data_are_named(self):
+        cases = self.expect_success(*self.simulate("--lanes", 2, "--json")).stdout
+        (self.folder / "cases.json").write_text(cases)
+        report = ["report", "cases.json", "-o", "page.html"]
+        self.expect_failure(2, ["--model is for indices"], *report, "--model", "model.toml")
+        ignored = ["--ignore-modality", "audio"]
+        self.expect_failure(2, ["--ignore-modality is for indices"], *report, *ignored)
+        self.expect_failure(2, ["needs --model"], *report, "train.csv", *ignored)
+        self.assertFalse((self.folder / "page.html").exists())
+        if not self.has_engine():
+            self.skipTest("needs the engine")
+        self.train("run")
+        rows = (self.folder / "train.csv").read_text().splitlines()
+        (self.folder / "half.csv").write_text("\n".join(rows[:13]) + "\n")
+        words = ["--model is for indices", "its own model"]
+        self.expect_failure(2, words, "report", "run", "-o", "p.html", "--model", "model.toml")
+        drawn = self.expect_success("report", "run", "train.csv", "half.csv", "-o", "page.html")
+        warning = "index 'half.csv' is not the data of run 'run' ('train.csv')"
+        self.assertIn(f"entrain: warning: {warning}", drawn.stderr)
+        self.assertEqual(drawn.stderr.count("is not the data"), 1)
+        views = data_of(self.folder / "page.html")["views"]
+        self.assertIn(f"{warning}.", views[2]["warnings"])
 
     def test_an_index_is_drawn_as_the_terminal_says_it(self):
         more = ["-o", "again.csv", "--model", "model.toml", "--stats"]
