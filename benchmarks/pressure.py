@@ -1,12 +1,13 @@
 """The policy `entrain` on data that nobody tuned it for, against the best that a long search knows.
 
 For every generated family (families.py; even seeds report, odd ones are for learning) and setting
-of memory, schedule and freezing: the step time of `entrain` with several budgets over the best known.
-The best known is the least of every run so far, with any budget; it is kept in `--best`, a JSON
-lines file with the step time, the budget and a digest of the drawn ids, and is added to. `--long`
-searches for it. `--limits` compares limits of memory with each other instead: how often a tighter
-one has a faster step, which a search that never errs would not let happen. `--rivals` compares with
-every other policy under every schedule instead.
+of memory, schedule and freezing: the step time of `entrain` with several budgets over the best
+known. The best known is the least of every run so far, with any budget; it is kept in `--best`, a
+JSON lines file with the step time, its bound, the budget and a digest of the index, and is added
+to: `benchmarks/results/best_known_202611.jsonl` is one. `--long` searches for it. `--limits`
+compares limits of memory with each other instead: how often a tighter one has a faster step, which
+a search that never errs would not let happen. `--rivals` compares with every other policy under
+every schedule instead.
 
 Example:
     python benchmarks/pressure.py --long 100000 --best best.jsonl
@@ -17,6 +18,7 @@ Example:
 
 import argparse
 import concurrent.futures
+import hashlib
 import itertools
 import json
 import statistics
@@ -78,10 +80,12 @@ class Case:
         self.key = f"{family} {seed} {' '.join(setting)}{' chunks' if options.chunks else ''}"
         self.key += f" {options.batch}x{options.replicas}"
 
+    def index(self):
+        return self.folder / f"{self.family}-s{self.seed}.csv"
+
     def inputs(self):
-        index = self.folder / f"{self.family}-s{self.seed}.csv"
         model = f"configs/models/{FAMILIES[self.family].model}.toml"
-        common = ["--index", index, "--model", model, "--profile", "analytic:a40"]
+        common = ["--index", self.index(), "--model", model, "--profile", "analytic:a40"]
         common += ["--global-batch", self.options.batch]
         return common + (["--freeze", "vision"] if self.frozen == "yes" else [])
 
@@ -154,7 +158,9 @@ def keep_best(path, best):
 
 def learn(best, case, results):
     for budget, step, bound, _ in results:
+        digest = hashlib.sha256(case.index().read_bytes()).hexdigest()[:16]
         entry = {"key": case.key, "step_s": step, "bound_s": bound, "budget": str(budget)}
+        entry["index"] = digest
         if step and (case.key not in best or step < best[case.key]["step_s"]):
             best[case.key] = entry
 
@@ -305,8 +311,8 @@ def main():
             for number, (case, result) in enumerate(done, 1):
                 results[case.key] = result
                 learn(best, case, result)
+                keep_best(options.best, best)
                 print(f"{number}/{len(cases)} {case.key}", file=sys.stderr)
-    keep_best(options.best, best)
     if not options.long:
         machine.give(page(options, budgets, cases, results, best), options.output)
 
