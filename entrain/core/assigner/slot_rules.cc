@@ -63,6 +63,9 @@ class RuleChooser {
     }
     if (num_segments_ <= kFewSegments * num_samples_) {
       consider_spread();
+      if (best_.spread_segments && request_.options.choose_slots) {
+        choose_slots();
+      }
     }
     choose_order(RuleSet::kAll);
     if (request_.options.shape) {
