@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -147,6 +148,26 @@ TEST(PlaceInSlots, FillsInProportionToTheTargets) {
   EXPECT_TRUE(std::is_sorted(counts.begin(), counts.begin() + 4));
   EXPECT_TRUE(std::is_sorted(counts.rbegin(), counts.rbegin() + 4));
   EXPECT_GE(counts[3], 3 * counts[0]);
+}
+
+TEST(PlaceInSlots, PutsTheLlmsWorkBeforeTheEncodersByALead) {
+  oracle::HandCase hand = oracle::make_plain_case({1, 1}, 60);
+  for (std::size_t i = 0; i < 60; ++i) {
+    hand.costs.modules[i % 2].stages[0].units[i].time.forward *= 5;  // of encoder, of LLM
+  }
+  const auto mean_slots = [&](int lead) {
+    const Placement placement = placed(hand, {.num_slots = 12, .shape = kTriangle, .lead = lead});
+    double sums[2] = {0, 0};
+    for (std::size_t i = 0; i < 60; ++i) {
+      sums[i % 2] += placement.llm_slot[i];
+    }
+    return std::pair(sums[0] / 30, sums[1] / 30);  // of heavy encoder work, of heavy LLM work
+  };
+  const auto [encoder, llm] = mean_slots(0);
+  const auto [late_encoder, early_llm] = mean_slots(8);
+  EXPECT_NEAR(encoder, llm, 0.5);
+  EXPECT_GT(late_encoder, encoder + 1);
+  EXPECT_LT(early_llm, llm - 1);
 }
 
 TEST(PlaceInSlots, PutsAnOversizedSampleInTheMiddle) {
