@@ -158,9 +158,8 @@ def keep_best(path, best):
 
 def learn(best, case, results):
     for budget, step, bound, _ in results:
-        digest = hashlib.sha256(case.index().read_bytes()).hexdigest()[:16]
         entry = {"key": case.key, "step_s": step, "bound_s": bound, "budget": str(budget)}
-        entry["index"] = digest
+        entry["index"] = hashlib.sha256(case.index().read_bytes()).hexdigest()[:16]
         if step and (case.key not in best or step < best[case.key]["step_s"]):
             best[case.key] = entry
 

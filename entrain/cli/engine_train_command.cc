@@ -107,9 +107,9 @@ engine::RunConfig read_config(const TrainFlags& options) {
   return config;
 }
 
-void print_warning(const std::string& warning) {
-  if (!warning.empty()) {
-    std::cerr << "entrain: warning: " << warning << "\n";
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    std::cerr << (warning.empty() ? "" : "entrain: warning: " + warning + "\n");
   }
 }
 
@@ -137,10 +137,14 @@ class HeldFolders {
   std::vector<std::unique_ptr<FolderLock>> locks_;
 };
 
-// A dry run holds no folder: who does, whom a run would wait for.
-void warn_of_holders(const engine::RunConfig& config) {
+// A dry run holds no folder, and warns of those that a run would wait for.
+void hold(const engine::RunConfig& config, bool dry, std::optional<HeldFolders>& held) {
+  if (!dry) {
+    held.emplace(config, 0);
+    return;
+  }
   for (const std::string& folder : {config.output, config.checkpoint.folder}) {
-    print_warning(folder.empty() ? "" : in_use(folder));
+    print_warnings({folder.empty() ? "" : in_use(folder)});
   }
 }
 
@@ -243,17 +247,11 @@ void report(const engine::RunConfig& config, const engine::TrainResult& result, 
   std::cout << "run folder: " << config.output << "\n";
 }
 
-void print_warnings(const engine::RunSetup& setup) {
-  for (const std::string& warning : setup.warnings) {
-    std::cerr << "entrain: warning: " << warning << "\n";
-  }
-}
-
 // What this host is asked for: refused before anything is allocated, or warned of.
 void check_host(const engine::RunSetup& setup, const engine::HostRanks& ranks) {
-  print_warning(engine::check_memory(setup, ranks));
+  print_warnings({engine::check_memory(setup, ranks)});
   const auto cores = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
-  print_warning(engine::crowd_warning(setup.config, ranks.count, cores));
+  print_warnings({engine::crowd_warning(setup.config, ranks.count, cores)});
 }
 
 // Runs `train`. What a fault drill plays as a bug ("throw", "wrong-size") has a bug's exit code,
@@ -278,13 +276,9 @@ int run(const TrainFlags& options) {
   config = read_config(options);
   const Output page = open_report(options, config);
   std::optional<HeldFolders> held;
-  if (!options.dry_run) {
-    held.emplace(config, 0);
-  } else {
-    warn_of_holders(config);
-  }
+  hold(config, options.dry_run, held);
   const engine::RunSetup setup = engine::prepare_run(config);
-  print_warnings(setup);
+  print_warnings(setup.warnings);
   const engine::HostRanks ranks = engine::all_ranks(setup.plan);
   if (options.dry_run) {
     return dry_run(setup, ranks, options.json);
@@ -415,11 +409,7 @@ int run_process(const TrainFlags& options, const ProcessGroups& groups) {
       [&] {
         read();
         page = open_report(options, config);
-        if (!options.dry_run) {
-          held.emplace(config, 0);
-        } else {
-          warn_of_holders(config);
-        }
+        hold(config, options.dry_run, held);
       });
   if (prepared.failure.has_value()) {
     if (comm.rank() == 0) {
@@ -428,7 +418,7 @@ int run_process(const TrainFlags& options, const ProcessGroups& groups) {
     return exit_code(prepared.failure->kind);
   }
   if (comm.rank() == 0) {
-    print_warnings(*prepared.setup);
+    print_warnings(prepared.setup->warnings);
   }
   if (options.dry_run) {
     return comm.rank() == 0 ? dry_run(*prepared.setup, ranks_here(comm), options.json) : 0;

@@ -5,8 +5,7 @@
 //    moved from slow replicas to fast ones. `lpt-2d`, `sequential` and `dflop` compete; `dflop`
 //    with a twentieth of its exchanges, and with all of them once kFewEvaluations are spent.
 // 2. Search (search.h) from the best, in growing pieces; with random moves first where the last
-//    piece found nothing. Where a start over a memory limit is
-//    faster, every other piece mends it.
+//    piece found nothing. Where a start over a memory limit is faster, every other piece mends it.
 // 3. Where the budget is ample, construction again with more of it and with tuned rules; with a
 //    third of that, one whose long samples are together in few replicas; where a start over a
 //    memory limit is faster also one that does not leave the limits, and one that begins with the
@@ -61,7 +60,7 @@ constexpr int kTuning = 16;
 constexpr int kFirstCuts = 12;
 constexpr int kSecondCuts = 32;
 constexpr std::int64_t kFewExchanges = kDflopExchanges / 20;
-constexpr int kKicks = 4;
+constexpr int kKicks = 4;         // random moves of a search that is stuck
 constexpr double kGrowth = 1.12;  // of the pieces after: twenty in a decade
 
 // Loads of encoders only, except for samples without any: for the ablation of the joint start.

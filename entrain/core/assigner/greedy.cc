@@ -196,7 +196,8 @@ SlotShape earlier(SlotShape shape, int by) {
   return shape;
 }
 
-// [slot], those of the LLM's lanes and of the encoders'.
+// [slot] of each lane: the LLM's rise by the rule's lead earlier, the encoders' later. A lane that
+// hosts both counts as that of which it has more work.
 std::vector<Load> targets_by_lane(const BatchLoads& loads,
                                   const std::vector<int>& samples,
                                   const SlotRule& rule) {
@@ -329,9 +330,8 @@ void place_in_slots(const Plan& plan,
                     "a rule reserves all slots for samples without segments");
   placement.num_slots[at(replica)] = rule.num_slots;
   const std::vector<int>& samples = placement.samples[at(replica)];
-  const std::vector<double> targets = slot_targets(rule.shape, rule.num_slots);
   if (rule.by_ratio) {
-    cut_by_ratio(loads, costs, samples, targets, placement);
+    cut_by_ratio(loads, costs, samples, slot_targets(rule.shape, rule.num_slots), placement);
     return;
   }
   PowerBins bins(targets_by_lane(loads, samples, rule));
