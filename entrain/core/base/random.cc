@@ -41,10 +41,10 @@ std::uint64_t Rng::next() {
 
 std::uint64_t Rng::below(std::uint64_t bound) {
   ENTRAIN_INVARIANT(bound > 0, "random bound must be positive");
-  // Values below 2^64 mod bound are drawn again, so that every residue is equally likely.
-  const std::uint64_t threshold = (0 - bound) % bound;
+  // Values below 2^64 mod bound are drawn again, so that every residue is equally likely. Few are
+  // below the bound itself: the others save a division.
   std::uint64_t value = next();
-  while (value < threshold) {
+  while (value < bound && value < (0 - bound) % bound) {
     value = next();
   }
   return value % bound;

@@ -1,6 +1,7 @@
 #include "entrain/core/baselines/min_max_bins.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -83,6 +84,11 @@ class ExchangeSearch {
  public:
   ExchangeSearch(const std::vector<Load>& items, int num_bins)
       : items_(items), load_(at(num_bins)), largest_(at(num_bins), 0), members_(at(num_bins)) {
+    for (const Load& item : items) {
+      for (std::size_t d = 1; d < item.size(); ++d) {
+        dimensions_ = item[d] != 0 ? std::max(dimensions_, d + 1) : dimensions_;
+      }
+    }
     construct();
   }
 
@@ -157,41 +163,57 @@ class ExchangeSearch {
 
   // The best exchange of one bin with any other, if the larger of both falls below this bin's.
   bool relieve(int bin) {
-    double least = largest_[at(bin)];
-    int best_i = -1;
-    int best_bin = -1;
-    int best_j = -1;
-    const int count = static_cast<int>(members_[at(bin)].size());
+    Exchange best{.largest = largest_[at(bin)]};
     for (int other = 0; other < num_bins(); ++other) {
-      if (other == bin) {
-        continue;
+      if (other != bin) {
+        looked_at_ +=
+            static_cast<std::int64_t>(members_[at(bin)].size() * (members_[at(other)].size() + 1));
+        kTryExchanges[dimensions_ - 1](*this, bin, other, best);
       }
-      const int others = static_cast<int>(members_[at(other)].size());
-      looked_at_ += std::int64_t{count} * (others + 1);
-      for (int i = 0; i < count; ++i) {
-        const Load& out = items_[at(members_[at(bin)][at(i)])];
-        for (int j = count > 1 ? -1 : 0; j < others; ++j) {
-          const Load& in = j < 0 ? kNoLoad : items_[at(members_[at(other)][at(j)])];
-          const double here = after(load_[at(bin)], out, in);
-          if (here >= least) {
-            continue;
-          }
-          const double candidate = std::max(here, after(load_[at(other)], in, out));
-          if (candidate < least) {
-            least = candidate;
-            best_i = i;
-            best_bin = other;
-            best_j = j;
-          }
+    }
+    if (best.other < 0) {
+      return false;
+    }
+    exchange(bin, best.i, best.other, best.j);
+    return true;
+  }
+
+  struct Exchange {
+    double largest = 0;  // of both bins after it
+    int i = -1;
+    int other = -1;
+    int j = -1;
+  };
+
+  // Runs for every pair of items: only the dimensions that any item has.
+  template <std::size_t kDimensions>
+  static void try_exchanges(const ExchangeSearch& of, int bin, int other, Exchange& best) {
+    const std::vector<int>& here = of.members_[at(bin)];
+    const std::vector<int>& there = of.members_[at(other)];
+    const int count = static_cast<int>(here.size());
+    const int others = static_cast<int>(there.size());
+    for (int i = 0; i < count; ++i) {
+      Load left{};   // in this bin without the item
+      Load added{};  // in the other one with it
+      for (std::size_t d = 0; d < kDimensions; ++d) {
+        const double out = of.items_[at(here[at(i)])][d];
+        left[d] = of.load_[at(bin)][d] - out;
+        added[d] = of.load_[at(other)][d] + out;
+      }
+      for (int j = count > 1 ? -1 : 0; j < others; ++j) {
+        const Load& in = j < 0 ? kNoLoad : of.items_[at(there[at(j)])];
+        double largest = 0;
+        for (std::size_t d = 0; d < kDimensions; ++d) {
+          largest = std::max({largest, left[d] + in[d], added[d] - in[d]});
+        }
+        if (largest < best.largest) {
+          best = {largest, i, other, j};
         }
       }
     }
-    if (best_bin < 0) {
-      return false;
-    }
-    exchange(bin, best_i, best_bin, best_j);
-    return true;
   }
+  static constexpr std::array kTryExchanges = {
+      try_exchanges<1>, try_exchanges<2>, try_exchanges<3>, try_exchanges<4>};
 
   // Random swaps that stay below the fullest bin; one in eight may spoil the pair's balance.
   void shake(Rng& rng) {
@@ -225,6 +247,7 @@ class ExchangeSearch {
   std::vector<Load> load_;
   std::vector<double> largest_;  // [bin] over its dimensions
   std::vector<std::vector<int>> members_;
+  std::size_t dimensions_ = 1;  // those behind are 0 in all items
   std::int64_t looked_at_ = 0;
 };
 
