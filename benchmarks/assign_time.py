@@ -35,6 +35,7 @@ def parse():
     parser.add_argument("--replicas", default="4", help="such as 4 or 4,128")
     parser.add_argument("--samples", type=int, default=128, help="of a replica")
     parser.add_argument("--schedules", default="1f1b,entrain")
+    parser.add_argument("--assign-threads", type=int, default=1, help="of this build alone")
     parser.add_argument("--runs", type=int, default=3, help="of each, of which the median counts")
     parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
@@ -60,11 +61,12 @@ class Case:
         lanes = ["--lanes", 8, "--replicas", replicas, "--batches", 1]
         run([options.entrain, "plan", *self.inputs, *lanes, "--json", "-o", self.plan])
 
-    def assign(self, program, schedule, budget):
+    def assign(self, program, schedule, budget, threads=1):
         """(milliseconds, seconds of the step)"""
         command = [program, "simulate", *self.inputs, "--plan", self.plan, "--policy", "entrain"]
         command += ["--schedule", schedule, "--steps", 1, "--json"]
         command += [] if budget is DEFAULT else ["--evaluations", budget]
+        command += [] if threads == 1 else ["--assign-threads", threads]
         row = run(command)["rows"][0]
         return row["assign_ms"], row["step_s"]
 
@@ -73,7 +75,7 @@ def timed(options, case, schedule, budget):
     """Medians of this build and of the older one, in turn; seconds of this one's step."""
     now, before, step = [], [], 0
     for _ in range(options.runs):
-        milliseconds, step = case.assign(options.entrain, schedule, budget)
+        milliseconds, step = case.assign(options.entrain, schedule, budget, options.assign_threads)
         now.append(milliseconds)
         if options.before:
             before.append(case.assign(options.before, schedule, budget)[0])

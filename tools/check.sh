@@ -42,13 +42,16 @@ ctest --preset asan -L '^fast$' -E '^engine/' -j "$jobs" || { tools/show_failure
 ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_segv=0:handle_abort=0 \
   ctest --preset asan -R '^engine/' -j "$jobs" || { tools/show_failures.sh build/asan; exit 1; }
 
-echo "check: ThreadComm and executor under tsan"
+echo "check: ThreadComm, executor and assigning on threads under tsan"
 cmake --preset tsan >/dev/null
-cmake --build --preset tsan -j "$jobs" --target entrain_comm_test entrain_pipeline_test
+cmake --build --preset tsan -j "$jobs" --target entrain_comm_test entrain_pipeline_test \
+  entrain_assigner_test
 # Torch's own loops on one thread: how OpenMP's threads wait for each other is not instrumented, so that every
 # buffer which they share would be reported. Our threads are all there.
 OMP_NUM_THREADS=1 TSAN_OPTIONS="suppressions=$PWD/tools/tsan.supp halt_on_error=1 allocator_may_return_null=1" \
   ctest --preset tsan -R '^engine/(comm|pipeline)$' || { tools/show_failures.sh build/tsan; exit 1; }
+GTEST_FILTER='*Threads*' TSAN_OPTIONS="halt_on_error=1" ctest --preset tsan -R '^core/assigner$' ||
+  { tools/show_failures.sh build/tsan; exit 1; }
 
 echo "check: the long tests"
 ENTRAIN_KILLS=${ENTRAIN_KILLS:-12} ENTRAIN_OPTION_CASES=${ENTRAIN_OPTION_CASES:-700} \

@@ -201,6 +201,7 @@ CasesRequest cases_request(const SimulateFlags& options,
   apply(options.policy, wanted);
   request.options = wanted.options;
   request.objective = wanted.objective;
+  request.assign_threads = wanted.threads;
   request.slots = slots_to_try(options, study, plan);
   if (!options.assignment.empty()) {
     take_assignment(options.assignment, study, request);

@@ -244,6 +244,13 @@ void add_policy_options(CLI::App& command, PolicyOptions& options) {
                   options.objective,
                   "of the policy entrain: step-time, or balance (even slots, the plan's number)")
       ->capture_default_str();
+  command
+      .add_option("--assign-threads",
+                  options.threads,
+                  "threads on which the policy entrain assigns a step, of which it uses one for "
+                  "two replicas and at most 8; the assignment does not depend on it")
+      ->transform(whole(1, 1024))
+      ->capture_default_str();
 }
 
 void apply(const PolicyOptions& options, AssignRequest& request) {
@@ -255,6 +262,7 @@ void apply(const PolicyOptions& options, AssignRequest& request) {
     begin = end + 1;
   }
   request.options = entrain_options_without(parts, "--without");
+  request.threads = options.threads;
   const std::vector<std::string> objectives = {"step-time", "balance"};
   if (std::find(objectives.begin(), objectives.end(), options.objective) == objectives.end()) {
     throw InvalidInput(concat("--objective: '",

@@ -94,11 +94,12 @@ void warn_beyond_range(const Study& study, const Plan& plan);
 struct PolicyOptions {
   std::string without;                  // comma-separated parts of EntrainOptions
   std::string objective = "step-time";  // or "balance"
+  int threads = 1;                      // of an assignment
 };
 
-// --without, --objective.
+// --without, --objective, --assign-threads.
 void add_policy_options(CLI::App& command, PolicyOptions& options);
-// Sets the request's options and objective.
+// Sets the request's options, objective and threads.
 // Throws  InvalidInput for an unknown name.
 void apply(const PolicyOptions& options, AssignRequest& request);
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -57,6 +58,13 @@ struct RandomCase {
   StepCosts costs;  // costs.work holds the samples
   StepAssignment assignment;
 };
+
+// Of all replicas, rising.
+inline std::vector<int> replicas_of(const Plan& plan) {
+  std::vector<int> replicas(static_cast<std::size_t>(plan.replicas));
+  std::iota(replicas.begin(), replicas.end(), 0);
+  return replicas;
+}
 
 // Ensures  the model, the plan and the assignment are valid; times, bytes and link are small
 //          random integers that honour the freezing; equal generators give equal cases.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -20,9 +21,9 @@ class Construction {
  public:
   Construction(const AssignRequest& request,
                const BatchLoads& loads,
-               StepEvaluator& evaluator,
+               StepEvaluators& evaluators,
                const ConstructionOptions& options)
-      : request_(request), loads_(loads), evaluator_(evaluator), options_(options) {}
+      : request_(request), loads_(loads), evaluators_(evaluators), options_(options) {}
 
   Evaluated run() {
     const int replicas = request_.plan->replicas;
@@ -36,35 +37,56 @@ class Construction {
       result_.times.resize(at(replicas));
       deal();
     }
-    int first = evaluator_.evaluations();
-    for (int replica = 0; replica < replicas; ++replica) {
-      const Placement before = result_.placement;
-      const RuleResult chosen =
-          choose_slot_rule(request_,
-                           loads_,
-                           evaluator_,
-                           replica,
-                           first + (budget - first) * (replica + 1) / (2 * replicas),
-                           result_.placement);
-      rules_.push_back(chosen.rule);
-      first += chosen.extra;
-      budget += chosen.extra;
-      if (start == nullptr || better(chosen.times, result_.times[at(replica)])) {
-        result_.times[at(replica)] = chosen.times;
-      } else {
-        result_.placement = before;
-      }
-    }
+    rules_.resize(at(replicas));
+    backups_.assign(at(evaluators_.size()), result_.placement);
+    int first = evaluators_.evaluations();
+    const int extra = choose_rules((budget - first) / 2);
+    first += extra;
+    budget += extra;
     if (request_.options.replica_balance && replicas > 1) {
       level(first + (budget - first) * 3 / 4);
       refine(budget);
       level(budget);
     }
-    tune(evaluator_.evaluations() + options_.tuning);
+    tune(evaluators_.evaluations() + options_.tuning);
     return std::move(result_);
   }
 
  private:
+  // Every replica's rule, for so many evaluations in all. Returns those beyond.
+  int choose_rules(int budget) {
+    std::vector<int> extra(at(evaluators_.size()), 0);
+    evaluators_.for_each([&](int number) {
+      const std::vector<int> replicas = evaluators_.replicas_of(number);
+      const int count = static_cast<int>(replicas.size());
+      const int share = budget * count / request_.plan->replicas;
+      int first = evaluators_[number].evaluations();
+      for (int i = 0; i < count; ++i) {
+        const int more = choose_rule(replicas[at(i)], first + share * (i + 1) / count);
+        extra[at(number)] += more;
+        first += more;
+      }
+    });
+    return std::accumulate(extra.begin(), extra.end(), 0);
+  }
+
+  // Until the replica's evaluator has made so many. Returns those beyond.
+  int choose_rule(int replica, int evaluations) {
+    Placement& backup = backup_of(replica);
+    copy_replica(*request_.costs, result_.placement, replica, backup);
+    const RuleResult chosen = choose_slot_rule(
+        request_, loads_, evaluators_.of(replica), replica, evaluations, result_.placement);
+    rules_[at(replica)] = chosen.rule;
+    if (options_.start == nullptr || better(chosen.times, result_.times[at(replica)])) {
+      result_.times[at(replica)] = chosen.times;
+    } else {
+      copy_replica(*request_.costs, backup, replica, result_.placement);
+    }
+    return chosen.extra;
+  }
+
+  Placement& backup_of(int replica) { return backups_[at(replica % evaluators_.size())]; }
+
   void deal() {
     const int replicas = request_.plan->replicas;
     if (options_.dealt != nullptr) {
@@ -96,7 +118,7 @@ class Construction {
   // of it.
   void level(int budget) {
     double part = 0.5;
-    while (part > 0.02 && evaluator_.evaluations() + 2 <= budget) {
+    while (part > 0.02 && evaluators_.evaluations() + 2 <= budget) {
       const int slow = slowest_of(result_.times);
       const auto fastest =
           std::min_element(result_.times.begin(), result_.times.end(), slower_last);
@@ -134,7 +156,7 @@ class Construction {
         SlotRule& rule = rules_[at(replica)];
         rule = rule_for(rule, static_cast<int>(result_.placement.samples[at(replica)].size()));
         place_by_rule(request_, loads_, replica, rule, result_.placement);
-        result_.times[at(replica)] = evaluator_.evaluate(result_.placement, replica);
+        result_.times[at(replica)] = evaluators_.of(replica).evaluate(result_.placement, replica);
       }
       const bool fitted = before.times[at(slow)].fits() && before.times[at(fast)].fits();
       const bool fits = result_.times[at(slow)].fits() && result_.times[at(fast)].fits();
@@ -147,32 +169,26 @@ class Construction {
     return false;
   }
 
-  // Rules again where samples have changed: the slowest replicas first.
+  // Rules again where samples have changed.
   void refine(int budget) {
-    std::vector<int> order(rules_.size());
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      order[i] = static_cast<int>(i);
-    }
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return slower_last(result_.times[at(b)], result_.times[at(a)]);
-    });
-    const int first = evaluator_.evaluations();
-    const int share = (budget - first) / (2 * static_cast<int>(order.size()));
-    for (const int replica : order) {
-      const Evaluated before = result_;
-      const RuleResult chosen = choose_slot_rule(request_,
-                                                 loads_,
-                                                 evaluator_,
-                                                 replica,
-                                                 evaluator_.evaluations() + share,
-                                                 result_.placement,
-                                                 false);
-      if (slower_last(chosen.times, result_.times[at(replica)])) {
-        rules_[at(replica)] = chosen.rule;
-        result_.times[at(replica)] = chosen.times;
-      } else {
-        result_ = before;
+    const int share = (budget - evaluators_.evaluations()) / (2 * request_.plan->replicas);
+    evaluators_.for_each([&](int number) {
+      for (const int replica : evaluators_.replicas_of(number)) {
+        refine_replica(replica, evaluators_[number].evaluations() + share);
       }
+    });
+  }
+
+  void refine_replica(int replica, int evaluations) {
+    Placement& backup = backup_of(replica);
+    copy_replica(*request_.costs, result_.placement, replica, backup);
+    const RuleResult chosen = choose_slot_rule(
+        request_, loads_, evaluators_.of(replica), replica, evaluations, result_.placement, false);
+    if (slower_last(chosen.times, result_.times[at(replica)])) {
+      rules_[at(replica)] = chosen.rule;
+      result_.times[at(replica)] = chosen.times;
+    } else {
+      copy_replica(*request_.costs, backup, replica, result_.placement);
     }
   }
 
@@ -182,14 +198,14 @@ class Construction {
     constexpr int kDraws = 4;  // for each evaluation, at most
     Rng rng(request_.seed, hash_of("assigner/tune"));
     int failed = 0;
-    for (int draws = kDraws * (budget - evaluator_.evaluations());
-         draws > 0 && evaluator_.evaluations() < budget;
+    for (int draws = kDraws * (budget - evaluators_.evaluations());
+         draws > 0 && evaluators_.evaluations() < budget;
          --draws) {
       const int slow = slowest_of(result_.times);
       if (retune(slow, rng)) {
         failed = 0;
       } else if (++failed % kTries == 0) {
-        level(std::min(budget, evaluator_.evaluations() + kTries));
+        level(std::min(budget, evaluators_.evaluations() + kTries));
       }
     }
   }
@@ -205,15 +221,16 @@ class Construction {
     if (rule == rules_[at(replica)]) {
       return false;
     }
-    const Placement before = result_.placement;
+    Placement& backup = backup_of(replica);
+    copy_replica(*request_.costs, result_.placement, replica, backup);
     const ReplicaTimes& known = result_.times[at(replica)];
     place_by_rule(request_, loads_, replica, rule, result_.placement);
-    const ReplicaTimes times = evaluator_.evaluate(
+    const ReplicaTimes times = evaluators_.of(replica).evaluate(
         result_.placement,
         replica,
         known.fits() ? known.total_ns : std::numeric_limits<std::int64_t>::max());
     if (!times.done || !better(times, known)) {
-      result_.placement = before;
+      copy_replica(*request_.costs, backup, replica, result_.placement);
       return false;
     }
     rules_[at(replica)] = rule;
@@ -223,9 +240,10 @@ class Construction {
 
   const AssignRequest& request_;
   const BatchLoads& loads_;
-  StepEvaluator& evaluator_;
+  StepEvaluators& evaluators_;
   const ConstructionOptions& options_;
-  std::vector<SlotRule> rules_;  // [replica]
+  std::vector<SlotRule> rules_;     // [replica]
+  std::vector<Placement> backups_;  // [evaluator] what one of its replicas was
   Evaluated result_;
 };
 
@@ -233,9 +251,9 @@ class Construction {
 
 Evaluated construct(const AssignRequest& request,
                     const BatchLoads& loads,
-                    StepEvaluator& evaluator,
+                    StepEvaluators& evaluators,
                     const ConstructionOptions& options) {
-  return Construction(request, loads, evaluator, options).run();
+  return Construction(request, loads, evaluators, options).run();
 }
 
 }  // namespace entrain

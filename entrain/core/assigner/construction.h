@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "entrain/core/assigner/evaluate.h"
+#include "entrain/core/assigner/evaluators.h"
 #include "entrain/core/assigner/search.h"
 #include "entrain/core/baselines/loads.h"
 #include "entrain/core/baselines/request.h"
@@ -12,7 +12,7 @@
 namespace entrain {
 
 struct ConstructionOptions {
-  // Evaluations of the evaluator in all when it ends; a few more than a dozen a replica are always
+  // Evaluations of the evaluators in all when it ends; a few more than a dozen a replica are always
   // spent.
   int budget = 0;
   // Evaluations after that, which change the rules of the slowest replicas a little.
@@ -30,7 +30,7 @@ struct ConstructionOptions {
 //          where the slower of two replicas gets faster.
 Evaluated construct(const AssignRequest& request,
                     const BatchLoads& loads,
-                    StepEvaluator& evaluator,
+                    StepEvaluators& evaluators,
                     const ConstructionOptions& options);
 
 }  // namespace entrain

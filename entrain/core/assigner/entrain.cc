@@ -25,6 +25,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -35,13 +36,14 @@
 #include "entrain/core/assigner/balance_objective.h"
 #include "entrain/core/assigner/chunk_cuts.h"
 #include "entrain/core/assigner/construction.h"
-#include "entrain/core/assigner/evaluate.h"
+#include "entrain/core/assigner/evaluators.h"
 #include "entrain/core/assigner/greedy.h"
 #include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/assigner/search.h"
 #include "entrain/core/assigner/slot_bytes.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/parallel.h"
 #include "entrain/core/baselines/loads.h"
 #include "entrain/core/baselines/policies.h"
 #include "entrain/core/schedule/schedule.h"
@@ -103,7 +105,8 @@ class Sequence {
       : request_(request),
         loads_(batch_loads(*request.plan, *request.costs)),
         start_loads_(request.options.joint ? loads_ : encoder_only(loads_, *request.costs)),
-        evaluator_(*request.plan, *request.costs),
+        evaluators_(*request.plan, *request.costs, request.threads),
+        evaluator_(evaluators_[0]),
         budget_(request.plan->limits.evaluations) {
     if (budget_ > 0) {
       budget_ = std::max(budget_, kFewEvaluations);
@@ -137,15 +140,15 @@ class Sequence {
  private:
   void construct_first() {
     const int budget = budget_ > 0 ? kFirstConstruction * request_.plan->replicas : 4;
-    best_ = timed(construct(request_, start_loads_, evaluator_, {.budget = budget}));
+    best_ = timed(construct(request_, start_loads_, evaluators_, {.budget = budget}));
     if (has_rivals()) {
       offer({lpt_2d_policy(request_), {}});
       offer({sequential_policy(request_), {}});
       offer({dflop_bins(request_, loads_, request_.plan->num_slots, kFewExchanges), {}});
     }
     if (!best_.fits() && budget_ > 0) {
-      const int end = evaluator_.evaluations() + budget;
-      offer(construct(request_, start_loads_, evaluator_, {.budget = end, .keep_fitting = true}));
+      const int end = evaluators_.evaluations() + budget;
+      offer(construct(request_, start_loads_, evaluators_, {.budget = end, .keep_fitting = true}));
     }
     pay(budget);
     if (budget_ > 0) {
@@ -191,7 +194,15 @@ class Sequence {
           offer({dflop_bins(request_, loads_, most, kDflopExchanges), {}});
         }
       }
-      offer({dflop_bins(request_, loads_, given, kDflopExchanges), {}});
+      Placement bins;
+      parallel_for(2, request_.threads, [&](std::int64_t part) {
+        if (part == 0) {
+          bins = dflop_bins(request_, loads_, given, kDflopExchanges);
+        } else {
+          bound_ns();  // which the search behind it needs
+        }
+      });
+      offer({std::move(bins), {}});
     }
   }
 
@@ -277,8 +288,8 @@ class Sequence {
     ConstructionOptions options;
     options.tuning = request_.options.tuning ? tuning : 0;
     const auto offer_constructed = [&](int evaluations) {
-      options.budget = evaluator_.evaluations() + evaluations;
-      offer(construct(request_, start_loads_, evaluator_, options));
+      options.budget = evaluators_.evaluations() + evaluations;
+      offer(construct(request_, start_loads_, evaluators_, options));
     };
     offer_constructed(budget);
     if (request_.options.replica_balance) {
@@ -320,7 +331,7 @@ class Sequence {
 
   // For a part's evaluations, or for what was simulated of larger ones.
   void pay(int evaluations) {
-    spent_ = std::max(spent_ + evaluations, evaluator_.usual_simulations());
+    spent_ = std::max(spent_ + evaluations, evaluators_.usual_simulations());
   }
 
   // Until `end` evaluations per replica are spent; false where the budget ends before, or nothing
@@ -334,22 +345,68 @@ class Sequence {
     }
     if (piece > 0) {
       mend_ = over_ && !mend_;
-      Evaluated start = resumed(mend_ ? *over_ : best_);
-      const int kicks = stuck_ ? kKicks : 0;
       const std::int64_t before = evaluator_.step_ns(best_.times);
-      offer(local_search(request_, loads_, bound_ns(), evaluator_, piece, start, kicks));
+      offer(searched(resumed(mend_ ? *over_ : best_), piece));
       stuck_ = evaluator_.step_ns(best_.times) >= before;
       pay(piece);
     }
     return true;
   }
 
+  // Groups of replicas, each on its own.
+  Evaluated searched(const Evaluated& start, int budget) {
+    const std::vector<std::vector<int>> groups = groups_by_time(start.times);
+    const std::int64_t bound = bound_ns();
+    std::vector<Evaluated> found(groups.size());
+    for (int number = 1; number < evaluators_.size(); ++number) {
+      evaluators_[number].use_rules_of(evaluator_);
+    }
+    evaluators_.for_each([&](int number) {
+      const SearchPiece piece{.budget = budget / evaluators_.size(),
+                              .members = groups[at(number)],
+                              .kicks = stuck_ ? kKicks : 0};
+      found[at(number)] = local_search(request_, loads_, bound, evaluators_[number], piece, start);
+    });
+    Evaluated result = start;
+    for (std::size_t group = 0; group < groups.size(); ++group) {
+      for (const int replica : groups[group]) {
+        copy_replica(*request_.costs, found[group].placement, replica, result.placement);
+        result.times[at(replica)] = found[group].times[at(replica)];
+      }
+    }
+    return result;
+  }
+
+  // One for each evaluator: replicas by falling time dealt to and fro, so that slow ones are with
+  // fast ones to which they can give samples.
+  [[nodiscard]] std::vector<std::vector<int>> groups_by_time(
+      const std::vector<ReplicaTimes>& times) const {
+    std::vector<int> order(times.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      return slower_last(times[at(b)], times[at(a)]);
+    });
+    const std::size_t count = at(evaluators_.size());
+    std::vector<std::vector<int>> groups(count);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const bool back = i / count % 2 != 0;
+      groups[back ? count - 1 - i % count : i % count].push_back(order[i]);
+    }
+    for (std::vector<int>& members : groups) {
+      std::sort(members.begin(), members.end());
+    }
+    return groups;
+  }
+
   // Times by the fastest rules, which the evaluator then replays.
   Evaluated timed(Evaluated candidate) {
-    candidate.times.clear();
-    for (int replica = 0; replica < request_.plan->replicas; ++replica) {
-      candidate.times.push_back(evaluator_.choose_rule(candidate.placement, replica));
-    }
+    candidate.times.assign(at(request_.plan->replicas), {});
+    evaluators_.for_each([&](int number) {
+      for (const int replica : evaluators_.replicas_of(number)) {
+        candidate.times[at(replica)] =
+            evaluators_[number].choose_rule(candidate.placement, replica);
+      }
+    });
     return candidate;
   }
 
@@ -357,15 +414,20 @@ class Sequence {
   // candidate may win.
   bool time_while_faster(Evaluated& candidate) {
     const std::int64_t slowest = best_.times[at(slowest_of(best_.times))].total_ns;
-    candidate.times.clear();
-    for (int replica = 0; replica < request_.plan->replicas; ++replica) {
-      candidate.times.push_back(
-          evaluator_.choose_rule(candidate.placement, replica, RuleSet::kAll, slowest));
-      if (!candidate.times.back().done || candidate.times.back().total_ns >= slowest) {
-        return false;
+    candidate.times.assign(at(request_.plan->replicas), {});
+    std::vector<char> faster(at(evaluators_.size()), 1);
+    evaluators_.for_each([&](int number) {
+      for (const int replica : evaluators_.replicas_of(number)) {
+        ReplicaTimes& times = candidate.times[at(replica)];
+        times =
+            evaluators_[number].choose_rule(candidate.placement, replica, RuleSet::kAll, slowest);
+        if (!times.done || times.total_ns >= slowest) {
+          faster[at(number)] = 0;
+          return;
+        }
       }
-    }
-    return true;
+    });
+    return std::count(faster.begin(), faster.end(), 0) == 0;
   }
 
   // The evaluator replays each replica by its fastest rule again, and rules are near that are near
@@ -407,7 +469,8 @@ class Sequence {
   const AssignRequest& request_;
   BatchLoads loads_;
   BatchLoads start_loads_;
-  StepEvaluator evaluator_;
+  StepEvaluators evaluators_;
+  StepEvaluator& evaluator_;              // the first: whatever is not for each beside the others
   std::optional<std::int64_t> bound_ns_;  // once asked for
   int budget_;
   int spent_ = 0;  // by the parts' nominal sizes, or what they simulated if that is more

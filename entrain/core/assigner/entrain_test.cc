@@ -321,6 +321,28 @@ TEST(EntrainPolicy, IsTheSameUnderLimitsThatExcludeNothing) {
 
 // A tighter limit may be faster by chance of the search, seldom and by little. Case by case: limits
 // from half to all that the step without limits needs.
+TEST(EntrainPolicy, AssignsTheSameOnAnyNumberOfThreads) {
+  for (int seed = 0; seed < 6; ++seed) {
+    oracle::HandCase hand = uneven_case(4 + seed % 3, seed);
+    hand.plan.schedule = seed % 2 == 0 ? "entrain" : "1f1b";
+    hand.plan.limits.evaluations = 2000;
+    hand.plan.limits.chunks = seed == 5;
+    AssignRequest request{.plan = &hand.plan, .costs = &hand.costs};
+    const StepAssignment alone = assign("entrain", request);
+    if (seed >= 3) {  // under a limit that binds
+      const Program program = build_program(hand.plan, alone, hand.costs, hand.plan.schedule);
+      hand.plan.limits.bytes_per_lane =
+          simulate(program, hand.costs).lanes[0][0].peak_bytes * 2 / 3;
+    }
+    const StepAssignment expected = assign("entrain", request);
+    for (const int threads : {2, 3, 16}) {
+      request.threads = threads;
+      EXPECT_EQ(assign("entrain", request).replicas, expected.replicas)
+          << "seed " << seed << ", " << threads << " threads";
+    }
+  }
+}
+
 TEST(EntrainPolicy, IsSeldomFasterUnderATighterLimit) {
   int compared = 0;
   int faster = 0;

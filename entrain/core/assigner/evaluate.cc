@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/evaluate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/schedule/schedule.h"
@@ -21,11 +22,11 @@ bool better(const ReplicaTimes& a, const ReplicaTimes& b) {
   return a.total_ns < b.total_ns;
 }
 
-StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs)
+StepEvaluator::StepEvaluator(const Plan& plan, const StepCosts& costs, PlacementGraph graph)
     : costs_(costs),
       limits_(lane_limits(plan)),
       lane_end_(lane_end_times(plan, costs)),
-      graph_(plan, costs),
+      graph_(std::move(graph)),
       scheduler_(graph_.stages(), limits_),
       schedule_(list_schedule(plan.schedule, plan)),
       rule_of_(at(plan.replicas), 0),
@@ -269,12 +270,18 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement,
   return best;
 }
 
+void StepEvaluator::use_rules_of(const StepEvaluator& other) {
+  near_ = other.near_;
+  rule_of_ = other.rule_of_;
+  has_rule_ = other.has_rule_;
+}
+
 std::int64_t StepEvaluator::step_ns(const std::vector<ReplicaTimes>& replicas) const {
   std::int64_t latest = 0;
   for (const ReplicaTimes& replica : replicas) {
     latest = std::max(latest, replica.total_ns);
   }
-  return latest + optimizer_ns_;
+  return step_ns(latest);
 }
 
 }  // namespace entrain

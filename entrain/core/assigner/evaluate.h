@@ -54,7 +54,13 @@ class StepEvaluator {
   static constexpr std::int64_t kUsualOperations = 800;  // of a simulation, as budgets count them
 
   // `plan` and `costs` must outlive the evaluator.
-  StepEvaluator(const Plan& plan, const StepCosts& costs);
+  StepEvaluator(const Plan& plan, const StepCosts& costs)
+      : StepEvaluator(plan, costs, PlacementGraph(plan, costs)) {}
+  // Another one for the plan and costs of `like`, which another thread may use beside it.
+  StepEvaluator(const Plan& plan, const StepCosts& costs, const StepEvaluator& like)
+      : StepEvaluator(plan, costs, like.graph_.fresh()) {}
+  StepEvaluator(const StepEvaluator&) = delete;  // its parts refer to each other
+  StepEvaluator& operator=(const StepEvaluator&) = delete;
 
   // Counts as one evaluation. Where fixed_orders() are known of groups like the placement's, they
   // are replayed instead of simulated.
@@ -80,6 +86,9 @@ class StepEvaluator {
   }
   // The rule under which the replica was timed earlier.
   void use_rule(int replica, const ReplicaTimes& times) { rule_of_[at(replica)] = times.rule; }
+
+  // Every replica's rule, and those that are near, from an evaluator of the same plan.
+  void use_rules_of(const StepEvaluator& other);
 
   // Whether choose_rule() has a choice.
   [[nodiscard]] bool has_rules() const { return schedule_.choice == RuleChoice::kFastest; }
@@ -113,6 +122,10 @@ class StepEvaluator {
   // The step time that simulate() gives for the program of all replicas; an upper bound of it if
   // reductions overlap compute (StepCosts::reduce_buckets), computed as if they ran at the end.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaTimes>& replicas) const;
+  // The same where the slowest replica takes so long.
+  [[nodiscard]] std::int64_t step_ns(std::int64_t slowest_ns) const {
+    return slowest_ns + optimizer_ns_;
+  }
   [[nodiscard]] int evaluations() const { return evaluations_; }
   // Those that were not replays.
   [[nodiscard]] int simulations() const { return simulations_; }
@@ -127,6 +140,7 @@ class StepEvaluator {
   }
 
  private:
+  StepEvaluator(const Plan& plan, const StepCosts& costs, PlacementGraph graph);
   template <class Of>
   struct Shaped {
     std::uint64_t shape = 0;  // of PlacementGraph::place(); 0: nothing

@@ -132,7 +132,8 @@ TEST(StepEvaluator, ReplaysOrdersAndKeepsChains) {
           one_stage && (schedule == "1f1b" || schedule == "gpipe" || schedule.starts_with("zb-"));
       Placement placement = oracle::placement_of(of.assignment, of.costs);
       PlacementEdit edit(placement);
-      Mover mover(request, loads, rng, edit);
+      const std::vector<int> replicas = oracle::replicas_of(of.plan);
+      Mover mover(request, loads, replicas, rng, edit);
       StepEvaluator evaluator(of.plan, of.costs);
       std::int64_t before = 0;
       for (int move = 0; move < 12; ++move) {

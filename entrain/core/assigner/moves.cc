@@ -17,8 +17,17 @@ int scaled_slot(int slot, int from_slots, int to_slots) {
 
 }  // namespace
 
-Mover::Mover(const AssignRequest& request, const BatchLoads& loads, Rng& rng, PlacementEdit& edit)
-    : request_(request), costs_(*request.costs), loads_(loads), rng_(rng), edit_(edit) {}
+Mover::Mover(const AssignRequest& request,
+             const BatchLoads& loads,
+             const std::vector<int>& members,
+             Rng& rng,
+             PlacementEdit& edit)
+    : request_(request),
+      costs_(*request.costs),
+      loads_(loads),
+      members_(members),
+      rng_(rng),
+      edit_(edit) {}
 
 int Mover::below(int bound) {
   return static_cast<int>(rng_.below(static_cast<std::uint64_t>(bound)));
@@ -30,8 +39,8 @@ int Mover::random_sample(int replica) {
 }
 
 int Mover::other_replica(int replica) {
-  const int replicas = request_.plan->replicas;
-  return (replica + 1 + below(replicas - 1)) % replicas;
+  const int drawn = members_[at(below(static_cast<int>(members_.size()) - 1))];
+  return drawn == replica ? members_.back() : drawn;
 }
 
 // Of a few random samples the one nearest in size.
@@ -180,7 +189,7 @@ Changed Mover::swap_within(int replica) {
 }
 
 Changed Mover::move_across(int replica) {
-  if (request_.plan->replicas < 2 || placement().samples[at(replica)].size() < 2) {
+  if (members_.size() < 2 || placement().samples[at(replica)].size() < 2) {
     return {};
   }
   const int other = other_replica(replica);
@@ -194,7 +203,7 @@ Changed Mover::move_across(int replica) {
 }
 
 Changed Mover::swap_across(int replica) {
-  if (request_.plan->replicas < 2) {
+  if (members_.size() < 2) {
     return {};
   }
   const int there = other_replica(replica);
@@ -275,7 +284,7 @@ Changed Mover::swap_slots(int replica) {
 
 // The samples of one slot against those of a slot of another replica.
 Changed Mover::exchange_slots(int replica) {
-  if (request_.plan->replicas < 2) {
+  if (members_.size() < 2) {
     return {};
   }
   const int there = other_replica(replica);

@@ -18,10 +18,14 @@ struct Changed {
 
 class Mover {
  public:
-  // All arguments must outlive the mover.
-  Mover(const AssignRequest& request, const BatchLoads& loads, Rng& rng, PlacementEdit& edit);
+  // Moves between replicas are between `members`. All arguments must outlive the mover.
+  Mover(const AssignRequest& request,
+        const BatchLoads& loads,
+        const std::vector<int>& members,
+        Rng& rng,
+        PlacementEdit& edit);
 
-  // Changes the placement by one move that starts at `replica`.
+  // Changes the placement by one move that starts at `replica`, one of the members.
   //
   // Ensures  a valid placement stays valid; every replica keeps a sample.
   Changed move(int replica);
@@ -65,6 +69,7 @@ class Mover {
   const AssignRequest& request_;
   const StepCosts& costs_;
   const BatchLoads& loads_;
+  const std::vector<int>& members_;
   Rng& rng_;
   PlacementEdit& edit_;
 };

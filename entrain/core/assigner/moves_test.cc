@@ -22,7 +22,8 @@ TEST(Mover, KeepsPlacementsValidAndNamesWhatChanged) {
     const int replicas = random_case.plan.replicas;
     Placement placement = deal_in_order(random_case.costs, loads.descending, replicas, 4);
     PlacementEdit edit(placement);
-    Mover mover(request, loads, rng, edit);
+    const std::vector<int> members = oracle::replicas_of(random_case.plan);
+    Mover mover(request, loads, members, rng, edit);
     for (int move = 0; move < 60; ++move) {
       const Placement before = placement;
       const Changed changed = mover.move(move % replicas);
@@ -59,7 +60,8 @@ TEST(Mover, KeepsToWhatTheOptionsAllow) {
     Placement placement = deal_in_order(random_case.costs, loads.descending, replicas, 4);
     const std::vector<int> num_slots = placement.num_slots;
     PlacementEdit edit(placement);
-    Mover mover(request, loads, rng, edit);
+    const std::vector<int> members = oracle::replicas_of(random_case.plan);
+    Mover mover(request, loads, members, rng, edit);
     for (int move = 0; move < 60; ++move) {
       mover.move(move % replicas);
       edit.keep();

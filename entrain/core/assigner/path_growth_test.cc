@@ -53,7 +53,8 @@ TEST(PathGrowth, BoundsTheTimeOfAMove) {
     const BatchLoads loads = batch_loads(of.plan, of.costs);
     Placement placement = whole_samples(of);
     PlacementEdit edit(placement);
-    Mover mover(request, loads, rng, edit);
+    const std::vector<int> replicas = oracle::replicas_of(of.plan);
+    Mover mover(request, loads, replicas, rng, edit);
     StepEvaluator walked(of.plan, of.costs);
     for (int move = 0; move < 30; ++move) {
       StepEvaluator evaluator(of.plan, of.costs);  // knows the groups before alone

@@ -19,6 +19,7 @@ constexpr int kGuesses = 8;               // likewise of moves that a guessed ch
 constexpr int kDraws = 30;                // for each evaluation, at most
 constexpr int kDrawsOfMany = 10;          // likewise with more than kManyReplicas
 constexpr int kManyReplicas = 16;
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr int kMovesPerRule = 10;  // accepted in a replica until its rule is chosen again
 
 double sixteenth_power(double value) {
@@ -40,39 +41,38 @@ class PlacementSearch {
   PlacementSearch(const AssignRequest& request,
                   const BatchLoads& loads,
                   StepEvaluator& evaluator,
-                  int budget,
+                  const SearchPiece& piece,
                   Evaluated start)
       : evaluator_(evaluator),
-        budget_(budget),
+        members_(piece.members),
+        budget_(piece.budget),
         best_(start),
         current_(std::move(start)),
         edit_(current_.placement),
         first_(evaluator.simulations()),
         first_usual_(evaluator.usual_simulations()),
-        draws_each_(current_.times.size() > kManyReplicas ? kDrawsOfMany : kDraws),
+        draws_each_(members_.size() > kManyReplicas ? kDrawsOfMany : kDraws),
         rng_(request.seed + static_cast<std::uint64_t>(evaluator.evaluations()),
              hash_of("assigner/entrain") + static_cast<std::uint64_t>(request.step)),
-        mover_(request, loads, rng_, edit_) {
-    for (std::size_t replica = 0; replica < current_.times.size(); ++replica) {
-      moves_.push_back(0);
-      evaluator_.use_rule(static_cast<int>(replica), current_.times[replica]);
+        mover_(request, loads, members_, rng_, edit_),
+        moves_(current_.times.size(), 0),
+        powers_(current_.times.size(), 0) {
+    reference_ = std::max(1.0, current_.times[at(slowest())].score());
+    for (const int replica : members_) {
+      evaluator_.use_rule(replica, current_.times[at(replica)]);
+      take(replica, current_.times[at(replica)]);
     }
-    reference_ = std::max(1.0, current_.times[at(slowest_of(current_.times))].score());
-    for (const ReplicaTimes& times : current_.times) {
-      powers_.push_back(sixteenth_power(times.score() / reference_));
-      norm_ += powers_.back();
-    }
-    best_ns_ =
-        best_.fits() ? evaluator.step_ns(best_.times) : std::numeric_limits<std::int64_t>::max();
+    best_ns_ = step_ns();
   }
 
   Evaluated run(std::int64_t bound_ns, int kicks) {
-    const int replicas = static_cast<int>(current_.times.size());
     if (kicks > 0) {
       kick(kicks);
     }
-    for (int replica = 0; replica < replicas && best_ns_ > bound_ns; ++replica) {
-      find_chain(replica);
+    if (best_ns_ > bound_ns) {
+      for (const int replica : members_) {
+        find_chain(replica);
+      }
     }
     // Draws that change nothing, or nothing for the better, cost no evaluation; their number is
     // bounded as well.
@@ -80,9 +80,7 @@ class PlacementSearch {
       if (spent() + 2 > budget_) {
         break;
       }
-      const int replica = rng_.below(5) < 3
-                              ? slowest_of(current_.times)
-                              : static_cast<int>(rng_.below(static_cast<std::uint64_t>(replicas)));
+      const int replica = rng_.below(5) < 3 ? slowest() : any_member();
       const Changed changed = mover_.move(replica);
       if (changed.count > 0 && promising(changed) && accept(changed)) {
         edit_.keep();
@@ -97,12 +95,11 @@ class PlacementSearch {
  private:
   // Random moves, whatever they cost.
   void kick(int moves) {
-    const auto replicas = static_cast<int>(current_.times.size());
     for (int i = 0; i < moves; ++i) {
-      mover_.move(static_cast<int>(rng_.below(static_cast<std::uint64_t>(replicas))));
+      mover_.move(any_member());
     }
     edit_.keep();
-    for (int replica = 0; replica < replicas; ++replica) {
+    for (const int replica : members_) {
       take(replica, evaluator_.evaluate(current_.placement, replica));
     }
   }
@@ -193,7 +190,7 @@ class PlacementSearch {
 
   // Moves suit the rule under which they were timed, yet may make another one faster.
   void choose_rule_again() {
-    const int replica = slowest_of(current_.times);
+    const int replica = slowest();
     if (!evaluator_.has_rules() || moves_[at(replica)] < kMovesPerRule ||
         spent() + evaluator_.num_near_rules() > budget_) {
       return;
@@ -218,20 +215,37 @@ class PlacementSearch {
     current_.times[at(replica)] = times;
     powers_[at(replica)] = sixteenth_power(times.score() / reference_);
     norm_ = 0;
-    for (const double power : powers_) {
-      norm_ += power;
+    for (const int member : members_) {
+      norm_ += powers_[at(member)];
     }
   }
 
   void keep_best() {
-    const std::int64_t step_ns = evaluator_.step_ns(current_.times);
-    if (step_ns < best_ns_ && current_.fits()) {
+    const std::int64_t now_ns = step_ns();
+    if (now_ns < best_ns_) {
       best_ = current_;
-      best_ns_ = step_ns;
+      best_ns_ = now_ns;
     }
   }
 
+  [[nodiscard]] int slowest() const { return slowest_of(current_.times, members_); }
+  [[nodiscard]] int any_member() { return members_[rng_.below(members_.size())]; }
+
+  // Of the members; the most there is where they do not fit.
+  [[nodiscard]] std::int64_t step_ns() const {
+    std::int64_t latest = 0;
+    for (const int member : members_) {
+      const ReplicaTimes& times = current_.times[at(member)];
+      latest = times.fits() ? std::max(latest, times.total_ns) : kNever;
+      if (latest == kNever) {
+        return kNever;
+      }
+    }
+    return evaluator_.step_ns(latest);
+  }
+
   StepEvaluator& evaluator_;
+  const std::vector<int>& members_;
   int budget_;
   Evaluated best_;
   Evaluated current_;
@@ -256,6 +270,12 @@ int slowest_of(const std::vector<ReplicaTimes>& times) {
   return static_cast<int>(latest - times.begin());
 }
 
+int slowest_of(const std::vector<ReplicaTimes>& times, const std::vector<int>& members) {
+  return *std::max_element(members.begin(), members.end(), [&](int a, int b) {
+    return slower_last(times[at(a)], times[at(b)]);
+  });
+}
+
 bool Evaluated::fits() const {
   return std::all_of(
       times.begin(), times.end(), [](const ReplicaTimes& replica) { return replica.fits(); });
@@ -265,10 +285,10 @@ Evaluated local_search(const AssignRequest& request,
                        const BatchLoads& loads,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
-                       int budget,
-                       Evaluated start,
-                       int kicks) {
-  return PlacementSearch(request, loads, evaluator, budget, std::move(start)).run(bound_ns, kicks);
+                       const SearchPiece& piece,
+                       Evaluated start) {
+  return PlacementSearch(request, loads, evaluator, piece, std::move(start))
+      .run(bound_ns, piece.kicks);
 }
 
 }  // namespace entrain

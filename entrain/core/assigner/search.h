@@ -24,10 +24,18 @@ inline bool slower_last(const ReplicaTimes& a, const ReplicaTimes& b) {
   return a.score() < b.score();
 }
 
-// The replica with the largest penalised time.
+// The replica with the largest penalised time, of all or of `members`.
 int slowest_of(const std::vector<ReplicaTimes>& times);
+int slowest_of(const std::vector<ReplicaTimes>& times, const std::vector<int>& members);
 
-// Changes the placement move by move:
+struct SearchPiece {
+  int budget = 0;            // simulations of StepEvaluator::kUsualOperations
+  std::vector<int> members;  // replicas, rising: the others stay as they are
+  int kicks = 0;  // random moves first, whatever they cost: a way out of a place where nothing
+                  // better is near
+};
+
+// Changes the placement of the piece's replicas, of which alone is spoken here, move by move:
 // - a sample to another slot, or two of like size swapped, within a replica or between two;
 // - a sample's LLM work to a later slot than its segments, segments to earlier slots and back;
 // - two slots swapped, within a replica or between two; two merged or one split if the number of
@@ -42,19 +50,15 @@ int slowest_of(const std::vector<ReplicaTimes>& times);
 // - Where it finds orders: seven of eight of those whose replica's critical chain, with the new
 //   costs, is no shorter, or is of other groups. There the slowest replica's rule is chosen again
 //   after every few moves that it kept.
-// Returns the best step time seen that keeps the limits, or `start` if none was better.
-//
-// With `kicks` so many random moves come first, whatever they cost: a way out of a place where
-// nothing better is near. `budget` is of simulations of StepEvaluator::kUsualOperations. A larger
-// one is another search, in which the threshold falls more slowly.
+// Returns the best step time seen that keeps the limits, or `start` if none was better. A larger
+// budget is another search, in which the threshold falls more slowly.
 //
 // Ensures   equal arguments give equal results. Stops at `bound_ns`, too.
 Evaluated local_search(const AssignRequest& request,
                        const BatchLoads& loads,
                        std::int64_t bound_ns,
                        StepEvaluator& evaluator,
-                       int budget,
-                       Evaluated start,
-                       int kicks = 0);
+                       const SearchPiece& piece,
+                       Evaluated start);
 
 }  // namespace entrain

@@ -45,7 +45,18 @@ TEST(LocalSearch, NeverGetsSlowerAndKeepsItsBudgetAndMemory) {
     const AssignRequest request{.plan = &plan, .costs = &costs};
     const std::int64_t bound = step_lower_bound(plan, costs, plan.schedule).count();
     const int evaluated = evaluator.simulations();
-    Evaluated result = local_search(request, loads, bound, evaluator, 60, start, i % 3);
+    // All replicas, or all but the last.
+    SearchPiece piece{.budget = 60, .members = oracle::replicas_of(plan), .kicks = i % 3};
+    const bool not_all = plan.replicas > 1 && i % 5 == 0;
+    if (not_all) {
+      piece.members.pop_back();
+    }
+    Evaluated result = local_search(request, loads, bound, evaluator, piece, start);
+    if (not_all) {
+      const int last = plan.replicas - 1;
+      ASSERT_EQ(to_assignment(costs, result.placement, last),
+                to_assignment(costs, start.placement, last));
+    }
     ASSERT_LE(evaluator.simulations() - evaluated, 60);
     const std::int64_t before = evaluator.step_ns(start.times);
     const std::int64_t after = evaluator.step_ns(result.times);
@@ -72,7 +83,8 @@ TEST(LocalSearch, StopsAtTheBound) {
   }
   const int spent = evaluator.evaluations();
   const AssignRequest request{.plan = &random_case.plan, .costs = &random_case.costs};
-  local_search(request, loads, evaluator.step_ns(start.times), evaluator, 400, start);
+  const SearchPiece piece{.budget = 400, .members = oracle::replicas_of(random_case.plan)};
+  local_search(request, loads, evaluator.step_ns(start.times), evaluator, piece, start);
   EXPECT_EQ(evaluator.evaluations(), spent);
 }
 

@@ -65,6 +65,7 @@ struct AssignRequest {
   std::uint64_t seed = 0;
   EntrainOptions options{};
   Objective objective = Objective::kStepTime;
+  int threads = 1;  // of the policy `entrain`, which assigns the same with any number
 };
 
 }  // namespace entrain

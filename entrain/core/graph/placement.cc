@@ -28,6 +28,22 @@ void place_sample(const StepCosts& costs, int sample, int slot, Placement& place
   }
 }
 
+void copy_replica(const StepCosts& costs, const Placement& from, int replica, Placement& to) {
+  to.num_slots[at(replica)] = from.num_slots[at(replica)];
+  to.samples[at(replica)] = from.samples[at(replica)];
+  for (const int sample : from.samples[at(replica)]) {
+    to.llm_slot[at(sample)] = from.llm_slot[at(sample)];
+    to.chunks[at(sample)] = from.chunks[at(sample)];
+    for (std::size_t module = 0; module < from.encoder_slot.size(); ++module) {
+      const std::vector<int>& first = costs.modules[module].first_unit;
+      const std::vector<int>& slots = from.encoder_slot[module];
+      std::copy(slots.begin() + first[at(sample)],
+                slots.begin() + first[at(sample) + 1],
+                to.encoder_slot[module].begin() + first[at(sample)]);
+    }
+  }
+}
+
 std::vector<ChunkPlace> equal_chunks(const StepCosts& costs,
                                      int sample,
                                      int first_slot,

@@ -31,6 +31,10 @@ Placement empty_placement(const StepCosts& costs, int replicas, int num_slots);
 // Sets the LLM slot of a sample and the encoder slot of all its segments.
 void place_sample(const StepCosts& costs, int sample, int slot, Placement& placement);
 
+// The replica's samples, and their slots, as they are in `from`.
+// Cost  O(units) of the replica.
+void copy_replica(const StepCosts& costs, const Placement& from, int replica, Placement& to);
+
 // `count` chunks of a sample in the slots from `first_slot` on, of nearly equal forward time on the
 // LLM's first stage, each of at least one token.
 //

@@ -49,11 +49,13 @@ std::uint64_t shape_of(int module, int slot, const std::vector<int>& served) {
 PlacementGraph::PlacementGraph(const Plan& plan, const StepCosts& costs)
     : stages_(stage_graph(plan, costs.link)), replicas_(at(plan.replicas)) {
   stages_.set_halves(costs);
+  auto modules = std::make_shared<std::vector<KindCosts>>();
   for (const ModuleCosts& from : costs.modules) {
     const std::size_t numbers = at(from.first_unit.back()) + from.first_unit.size();
     ENTRAIN_INVARIANT(numbers <= kUnitMask, "too many units in a batch");
-    modules_.emplace_back(from, kind_);
+    modules->emplace_back(from, kind_);
   }
+  modules_ = std::move(modules);
 }
 
 std::uint64_t PlacementGraph::place(const Placement& placement, int replica) {
@@ -87,7 +89,7 @@ std::uint64_t PlacementGraph::place(const PlacementEdit& edit, int replica) {
 
 void PlacementGraph::set_num_slots(int num_slots, Replica& of) const {
   of.num_slots = num_slots;
-  of.slots.resize(modules_.size());
+  of.slots.resize(modules_->size());
   for (std::vector<Slot>& slots : of.slots) {
     slots.resize(std::max(slots.size(), at(num_slots)));
   }
@@ -141,7 +143,7 @@ bool PlacementGraph::renew(const SlotRef& ref, Replica& of) const {
     const bool few = slot.changes.size() < made.parts.size();
     if (few && !old.sums.empty() && made.served == old.served) {
       made.sums = old.sums;
-      change_sums(modules_[at(ref.module)], slot.changes, made);
+      change_sums((*modules_)[at(ref.module)], slot.changes, made);
     }
     swap_works(ref, of);
   }
@@ -180,7 +182,7 @@ const ReplicaGraph& PlacementGraph::graph(int replica) {
   for (const SlotRef& ref : of.unwritten) {
     Slot& slot = of.slots[at(ref.module)][at(ref.slot)];
     if (slot.now.sums.empty()) {
-      sum_up(modules_[at(ref.module)], slot.now);
+      sum_up((*modules_)[at(ref.module)], slot.now);
     }
     same = same && slot.now.served == slot.served;
   }
@@ -259,7 +261,7 @@ void PlacementGraph::place_module(int module,
 
 // The rule of groups.h, of sorted parts.
 void PlacementGraph::group_parts(int module, int slot, Work& work) const {
-  const KindCosts& of = modules_[at(module)];
+  const KindCosts& of = (*modules_)[at(module)];
   work.groups.clear();
   work.served.clear();
   work.sums.clear();
@@ -379,7 +381,7 @@ void PlacementGraph::assemble(Replica& of) const {
   }
   for (int number = 0; number < first_llm; ++number) {
     const GraphGroup& group = graph.group(number);
-    if (group.first_backward < modules_[at(group.module)].num_stages) {
+    if (group.first_backward < (*modules_)[at(group.module)].num_stages) {
       for (const int served : graph.served_by(group)) {
         graph.groups[at(served)].first_backward = 0;
       }
@@ -389,7 +391,7 @@ void PlacementGraph::assemble(Replica& of) const {
 }
 
 void PlacementGraph::append_slot(int module, int number, Slot& slot, ReplicaGraph& graph) const {
-  const KindCosts& of = modules_[at(module)];
+  const KindCosts& of = (*modules_)[at(module)];
   slot.first_group = static_cast<int>(graph.groups.size());
   slot.served = slot.now.served;
   slot.written = true;

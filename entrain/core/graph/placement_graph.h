@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
@@ -18,6 +19,9 @@ namespace entrain {
 class PlacementGraph {
  public:
   PlacementGraph(const Plan& plan, const StepCosts& costs);
+  // Another one of the same plan and costs, without a placement, which may be used beside this one
+  // on another thread.
+  [[nodiscard]] PlacementGraph fresh() const { return {*this, replicas_.size()}; }
 
   [[nodiscard]] const StageGraph& stages() const { return stages_; }
 
@@ -52,17 +56,17 @@ class PlacementGraph {
 
   // Stages of a module whose units cost the same are one kind.
   [[nodiscard]] std::size_t num_kinds(int module) const {
-    return modules_[static_cast<std::size_t>(module)].kinds.size();
+    return (*modules_)[static_cast<std::size_t>(module)].kinds.size();
   }
   // Without launch constants: a unit's, or, behind the units, the sum over a sample's.
   [[nodiscard]] GraphUnit cost_of(int module, int unit, std::size_t kind) const {
-    return modules_[static_cast<std::size_t>(module)].cost(static_cast<std::size_t>(unit), kind);
+    return (*modules_)[static_cast<std::size_t>(module)].cost(static_cast<std::size_t>(unit), kind);
   }
   // Calls visit(slot, unit) for a sample's units of an encoder; once, for their sum, where they are
   // in one slot.
   template <class Visit>
   void for_each_part(int module, const Placement& placement, int sample, Visit visit) const {
-    const std::vector<int>& first = *modules_[static_cast<std::size_t>(module)].first_unit;
+    const std::vector<int>& first = *(*modules_)[static_cast<std::size_t>(module)].first_unit;
     const int begin = first[static_cast<std::size_t>(sample)];
     const int end = first[static_cast<std::size_t>(sample) + 1];
     const int* slots = placement.encoder_slot[static_cast<std::size_t>(module)].data();
@@ -76,6 +80,8 @@ class PlacementGraph {
   }
 
  private:
+  PlacementGraph(const PlacementGraph& of, std::size_t replicas)
+      : stages_(of.stages_), modules_(of.modules_), kind_(of.kind_), replicas_(replicas) {}
   // Parts of an encoder slot that run as one, or an LLM slot.
   struct Group {
     std::size_t begin = 0;  // into Work::parts
@@ -137,7 +143,7 @@ class PlacementGraph {
   static void copy_sums(Slot& slot, ReplicaGraph& graph);
 
   StageGraph stages_;
-  std::vector<KindCosts> modules_;
+  std::shared_ptr<const std::vector<KindCosts>> modules_;
   std::vector<int> kind_;  // [stage number]
   std::vector<Replica> replicas_;
   std::vector<std::uint64_t> keys_;  // place_module(): [slot]

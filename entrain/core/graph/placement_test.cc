@@ -43,5 +43,17 @@ TEST(ToAssignment, KeepsPackingAndReadingOrder) {
   EXPECT_EQ(replica.modules[1][1], (Slot{{.sample = 1}, {.sample = 0}}));
 }
 
+TEST(CopyReplica, TakesOneReplicaAlone) {
+  const oracle::HandCase hand =
+      oracle::make_hand_case({1, 1}, 2, {{1, {{0, 1}}}, {1, {{1}}}, {0, {{}}}, {0, {{0}}}});
+  const Placement from = deal_in_order(hand.costs, {0, 3, 2, 1}, 2, 2);
+  Placement to = deal_in_order(hand.costs, {3, 0, 1, 2}, 2, 1);
+  to.chunks[3] = {{0, 1}, {1, 2}};
+  const ReplicaAssignment second = to_assignment(hand.costs, to, 1);
+  copy_replica(hand.costs, from, 0, to);
+  EXPECT_EQ(to_assignment(hand.costs, to, 0), to_assignment(hand.costs, from, 0));
+  EXPECT_EQ(to_assignment(hand.costs, to, 1), second);
+}
+
 }  // namespace
 }  // namespace entrain

@@ -68,6 +68,7 @@ class CaseRunner {
     plan_.num_slots = num_slots;
     request_.options = request.options;
     request_.objective = request.objective;
+    request_.threads = request.assign_threads;
     request_.plan = &plan_;
     request_.costs = &inputs.costs;
     request_.step = request.first_step + step;

@@ -36,6 +36,7 @@ struct CasesRequest {
   LinkSharing links = LinkSharing::kChannel;
   EntrainOptions options;  // of the policy `entrain`
   Objective objective = Objective::kStepTime;
+  int assign_threads = 1;  // AssignRequest::threads
   // Numbers of slots per replica that are tried for policies without their own choice: each case
   // runs with its best. Empty: plan.num_slots for all.
   std::vector<int> slots;

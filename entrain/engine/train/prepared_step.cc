@@ -79,6 +79,7 @@ void fill_step(const RunSetup& setup,
   request.costs = &prepared.costs;
   request.step = prepared.step;
   request.seed = setup.config.seed;
+  request.threads = setup.config.plan.assign_threads;
   request.options = entrain_options_without(setup.config.plan.without, "plan.without");
   SimulatedStep simulated = simulate_step(policy, request, options);
   prepared.assignment = std::move(simulated.assignment);

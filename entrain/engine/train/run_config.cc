@@ -145,6 +145,8 @@ PlanConfig read_plan_config(ObjectReader reader) {
   plan.chunks = reader.optional("chunks", plan.chunks);
   plan.evaluations = reader.optional("evaluations", plan.evaluations);
   check_whole(reader, "evaluations", plan.evaluations, {0, 1'000'000});
+  plan.assign_threads = reader.optional("assign_threads", plan.assign_threads);
+  check_whole(reader, "assign_threads", plan.assign_threads, {1, 1024});
   for (const auto& [value, where] : reader.array("without")) {
     plan.without.push_back(value_as<std::string>(*value, where));
   }

@@ -69,6 +69,7 @@ struct PlanConfig {                   // [plan]
   bool chunks =
       false;  // whether the `entrain` policy may cut a sample's LLM work into token ranges
   int evaluations = 1000;               // of the `entrain` policy per step, >= 0
+  int assign_threads = 1;               // that assign a step; the assignment is the same
   std::vector<std::string> without;     // parts the `entrain` policy omits, for ablations:
                                         // "shape", "slots", "deferral", "segments", "chunks"
   std::int64_t bytes_per_lane_mib = 0;  // activation memory; 0 = no limit

@@ -81,6 +81,7 @@ Json to_json(const RunConfig& config) {
         {"max_deferral", config.plan.max_deferral},
         {"chunks", config.plan.chunks},
         {"evaluations", config.plan.evaluations},
+        {"assign_threads", config.plan.assign_threads},
         {"without", config.plan.without},
         {"bytes_per_lane_mib", config.plan.bytes_per_lane_mib}}},
       {"optimizer",
