@@ -104,7 +104,6 @@ class Sequence {
   explicit Sequence(const AssignRequest& request)
       : request_(request),
         loads_(batch_loads(*request.plan, *request.costs)),
-        start_loads_(request.options.joint ? loads_ : encoder_only(loads_, *request.costs)),
         evaluators_(*request.plan, *request.costs, request.threads),
         evaluator_(evaluators_[0]),
         budget_(request.plan->limits.evaluations) {
@@ -112,7 +111,10 @@ class Sequence {
       budget_ = std::max(budget_, kFewEvaluations);
     }
     if (evaluator_.has_limits()) {
-      start_loads_.lane_bytes = activations_of(*request.plan, *request.costs);
+      loads_.lane_bytes = activations_of(*request.plan, *request.costs);
+    }
+    if (!request.options.joint) {
+      encoder_loads_ = encoder_only(loads_, *request.costs);
     }
   }
 
@@ -140,15 +142,15 @@ class Sequence {
  private:
   void construct_first() {
     const int budget = budget_ > 0 ? kFirstConstruction * request_.plan->replicas : 4;
-    best_ = timed(construct(request_, start_loads_, evaluators_, {.budget = budget}));
+    best_ = timed(construct(request_, start_loads(), evaluators_, {.budget = budget}));
     if (has_rivals()) {
-      offer({lpt_2d_policy(request_), {}});
+      offer({even_slots(request_.plan->num_slots), {}});
       offer({sequential_policy(request_), {}});
       offer({dflop_bins(request_, loads_, request_.plan->num_slots, kFewExchanges), {}});
     }
     if (!best_.fits() && budget_ > 0) {
       const int end = evaluators_.evaluations() + budget;
-      offer(construct(request_, start_loads_, evaluators_, {.budget = end, .keep_fitting = true}));
+      offer(construct(request_, start_loads(), evaluators_, {.budget = end, .keep_fitting = true}));
     }
     pay(budget);
     if (budget_ > 0) {
@@ -240,11 +242,7 @@ class Sequence {
   }
 
   [[nodiscard]] Placement even_slots(int count) const {
-    Plan plan = *request_.plan;
-    plan.num_slots = count;
-    AssignRequest request = request_;
-    request.plan = &plan;
-    return lpt_2d_policy(request);
+    return lpt_2d_bins(request_, loads_, count);
   }
 
   // By the rules of the best placement.
@@ -289,12 +287,12 @@ class Sequence {
     options.tuning = request_.options.tuning ? tuning : 0;
     const auto offer_constructed = [&](int evaluations) {
       options.budget = evaluators_.evaluations() + evaluations;
-      offer(construct(request_, start_loads_, evaluators_, options));
+      offer(construct(request_, start_loads(), evaluators_, options));
     };
     offer_constructed(budget);
     if (request_.options.replica_balance) {
       const std::vector<std::vector<int>> together =
-          deal_together(*request_.costs, start_loads_, request_.plan->replicas);
+          deal_together(*request_.costs, start_loads(), request_.plan->replicas);
       if (!together.empty()) {
         options.dealt = &together;
         options.tuning /= 2;
@@ -323,7 +321,7 @@ class Sequence {
     for (const bool all_at_once : {false, true}) {
       Evaluated best = resumed(whole);
       const int end = evaluator_.evaluations() + most / 2;
-      cut_heavy_samples(request_, start_loads_, evaluator_, end, all_at_once, best);
+      cut_heavy_samples(request_, start_loads(), evaluator_, end, all_at_once, best);
       offer(std::move(best));
     }
     pay(most);
@@ -351,6 +349,11 @@ class Sequence {
       pay(piece);
     }
     return true;
+  }
+
+  // Of constructions.
+  [[nodiscard]] const BatchLoads& start_loads() const {
+    return encoder_loads_ ? *encoder_loads_ : loads_;
   }
 
   // Groups of replicas, each on its own.
@@ -468,7 +471,7 @@ class Sequence {
 
   const AssignRequest& request_;
   BatchLoads loads_;
-  BatchLoads start_loads_;
+  std::optional<BatchLoads> encoder_loads_;  // without `joint`
   StepEvaluators evaluators_;
   StepEvaluator& evaluator_;              // the first: whatever is not for each beside the others
   std::optional<std::int64_t> bound_ns_;  // once asked for

@@ -126,7 +126,8 @@ class StepEvaluator {
   [[nodiscard]] std::int64_t step_ns(std::int64_t slowest_ns) const {
     return slowest_ns + optimizer_ns_;
   }
-  [[nodiscard]] int evaluations() const { return evaluations_; }
+  // Those asked for, or what their operations come to if they are larger than usual.
+  [[nodiscard]] int evaluations() const { return std::max(evaluations_, usual_simulations()); }
   // Those that were not replays.
   [[nodiscard]] int simulations() const { return simulations_; }
   // All operations that were simulated, in evaluations of kUsualOperations.

@@ -2,6 +2,7 @@
 #include "entrain/core/assigner/evaluate.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <gtest/gtest.h>
 
@@ -34,6 +35,17 @@ TEST(StepEvaluator, TimesOneReplica) {
   EXPECT_GE(times.peak_bytes, 100);
   EXPECT_EQ(evaluator.step_ns({times, times, times}), 147);
   EXPECT_EQ(evaluator.evaluations(), 1);
+}
+
+// Two forwards and two backwards a slot are 4 operations: 800 in 200 slots.
+TEST(StepEvaluator, CountsALargeReplicaAsSeveralEvaluations) {
+  for (const auto& [slots, expected] : {std::pair{100, 1}, {200, 1}, {600, 3}}) {
+    oracle::HandCase hand = oracle::make_plain_case({1, 1}, slots);
+    hand.plan.schedule = "1f1b";
+    StepEvaluator evaluator(hand.plan, hand.costs);
+    evaluator.evaluate(oracle::placement_of(hand.assignment, hand.costs), 0);
+    EXPECT_EQ(evaluator.evaluations(), expected) << slots << " slots";
+  }
 }
 
 TEST(StepEvaluator, MeasuresMemoryUnderALimit) {

@@ -68,6 +68,7 @@ BatchLoads batch_loads(const Plan& plan, const StepCosts& costs) {
   for (int module = 0; module <= llm; ++module) {
     const std::vector<int>& first = costs.modules[at(module)].first_unit;
     std::vector<Load>& loads = module == llm ? result.llm : result.unit.emplace_back();
+    loads.reserve(at(first.back()));
     for (int sample = 0; sample < costs.num_samples; ++sample) {
       for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
         loads.push_back(unit_load(module, unit));

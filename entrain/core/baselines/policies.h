@@ -27,6 +27,8 @@ Placement one_sample_a_slot(const AssignRequest& request);
 // Longest first by the larger of both normalised works: each sample to the replica, then to the
 // slot, whose larger normalised load stays least. Whole samples, the plan's number of slots.
 Placement lpt_2d_policy(const AssignRequest& request);
+// The same with so many slots a replica. `loads`: batch_loads() of the request.
+Placement lpt_2d_bins(const AssignRequest& request, const BatchLoads& loads, int num_slots);
 
 // First-fit by LLM tokens with the smallest capacity for which the plan's slots suffice. See
 // packed.cc.
