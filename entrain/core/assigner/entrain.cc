@@ -25,7 +25,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <utility>
@@ -344,7 +343,9 @@ class Sequence {
     if (piece > 0) {
       mend_ = over_ && !mend_;
       const std::int64_t before = evaluator_.step_ns(best_.times);
-      offer(searched(resumed(mend_ ? *over_ : best_), piece));
+      const Evaluated start = resumed(mend_ ? *over_ : best_);
+      const int kicks = stuck_ ? kKicks : 0;
+      offer(search_in_groups(request_, loads_, bound_ns(), evaluators_, piece, kicks, start));
       stuck_ = evaluator_.step_ns(best_.times) >= before;
       pay(piece);
     }
@@ -354,51 +355,6 @@ class Sequence {
   // Of constructions.
   [[nodiscard]] const BatchLoads& start_loads() const {
     return encoder_loads_ ? *encoder_loads_ : loads_;
-  }
-
-  // Groups of replicas, each on its own.
-  Evaluated searched(const Evaluated& start, int budget) {
-    const std::vector<std::vector<int>> groups = groups_by_time(start.times);
-    const std::int64_t bound = bound_ns();
-    std::vector<Evaluated> found(groups.size());
-    for (int number = 1; number < evaluators_.size(); ++number) {
-      evaluators_[number].use_rules_of(evaluator_);
-    }
-    evaluators_.for_each([&](int number) {
-      const SearchPiece piece{.budget = budget / evaluators_.size(),
-                              .members = groups[at(number)],
-                              .kicks = stuck_ ? kKicks : 0};
-      found[at(number)] = local_search(request_, loads_, bound, evaluators_[number], piece, start);
-    });
-    Evaluated result = start;
-    for (std::size_t group = 0; group < groups.size(); ++group) {
-      for (const int replica : groups[group]) {
-        copy_replica(*request_.costs, found[group].placement, replica, result.placement);
-        result.times[at(replica)] = found[group].times[at(replica)];
-      }
-    }
-    return result;
-  }
-
-  // One for each evaluator: replicas by falling time dealt to and fro, so that slow ones are with
-  // fast ones to which they can give samples.
-  [[nodiscard]] std::vector<std::vector<int>> groups_by_time(
-      const std::vector<ReplicaTimes>& times) const {
-    std::vector<int> order(times.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-      return slower_last(times[at(b)], times[at(a)]);
-    });
-    const std::size_t count = at(evaluators_.size());
-    std::vector<std::vector<int>> groups(count);
-    for (std::size_t i = 0; i < order.size(); ++i) {
-      const bool back = i / count % 2 != 0;
-      groups[back ? count - 1 - i % count : i % count].push_back(order[i]);
-    }
-    for (std::vector<int>& members : groups) {
-      std::sort(members.begin(), members.end());
-    }
-    return groups;
   }
 
   // Times by the fastest rules, which the evaluator then replays.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <utility>
 
 #include "entrain/core/assigner/moves.h"
@@ -263,6 +264,23 @@ class PlacementSearch {
   std::int64_t best_ns_ = 0;
 };
 
+std::vector<std::vector<int>> groups_by_time(const std::vector<ReplicaTimes>& times, int count) {
+  std::vector<int> order(times.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return slower_last(times[at(b)], times[at(a)]);
+  });
+  std::vector<std::vector<int>> groups(at(count));
+  for (int i = 0; i < static_cast<int>(order.size()); ++i) {
+    const bool back = i / count % 2 != 0;
+    groups[at(back ? count - 1 - i % count : i % count)].push_back(order[at(i)]);
+  }
+  for (std::vector<int>& members : groups) {
+    std::sort(members.begin(), members.end());
+  }
+  return groups;
+}
+
 }  // namespace
 
 int slowest_of(const std::vector<ReplicaTimes>& times) {
@@ -289,6 +307,33 @@ Evaluated local_search(const AssignRequest& request,
                        Evaluated start) {
   return PlacementSearch(request, loads, evaluator, piece, std::move(start))
       .run(bound_ns, piece.kicks);
+}
+
+Evaluated search_in_groups(const AssignRequest& request,
+                           const BatchLoads& loads,
+                           std::int64_t bound_ns,
+                           StepEvaluators& evaluators,
+                           int budget,
+                           int kicks,
+                           const Evaluated& start) {
+  const std::vector<std::vector<int>> groups = groups_by_time(start.times, evaluators.size());
+  for (int number = 1; number < evaluators.size(); ++number) {
+    evaluators[number].use_rules_of(evaluators[0]);
+  }
+  std::vector<Evaluated> found(groups.size());
+  evaluators.for_each([&](int number) {
+    const SearchPiece piece{
+        .budget = budget / evaluators.size(), .members = groups[at(number)], .kicks = kicks};
+    found[at(number)] = local_search(request, loads, bound_ns, evaluators[number], piece, start);
+  });
+  Evaluated result = start;
+  for (std::size_t group = 0; group < groups.size(); ++group) {
+    for (const int replica : groups[group]) {
+      copy_replica(*request.costs, found[group].placement, replica, result.placement);
+      result.times[at(replica)] = found[group].times[at(replica)];
+    }
+  }
+  return result;
 }
 
 }  // namespace entrain

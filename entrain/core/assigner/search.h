@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "entrain/core/assigner/evaluate.h"
+#include "entrain/core/assigner/evaluators.h"
 #include "entrain/core/baselines/loads.h"
 #include "entrain/core/baselines/request.h"
 #include "entrain/core/graph/placement.h"
@@ -60,5 +60,16 @@ Evaluated local_search(const AssignRequest& request,
                        StepEvaluator& evaluator,
                        const SearchPiece& piece,
                        Evaluated start);
+
+// The same of all replicas, in groups that are searched each on its own, with equal shares of the
+// budget: one for each evaluator, replicas by falling time dealt to and fro, so that slow ones are
+// with fast ones to which they can give samples. The first evaluator's rules are used for all.
+Evaluated search_in_groups(const AssignRequest& request,
+                           const BatchLoads& loads,
+                           std::int64_t bound_ns,
+                           StepEvaluators& evaluators,
+                           int budget,
+                           int kicks,
+                           const Evaluated& start);
 
 }  // namespace entrain
