@@ -190,6 +190,7 @@ class Numbers(OutputsTest):
             ("execution.deadline_seconds=1e300", "above 0, up to 604,800"),
             ("optimizer.learning_rate=nan", "finite"),
             ("plan.evaluations=2000000000", "0 to 1,000,000"),
+            ("plan.assign_threads=0", "1 to 1,024"),
             ("seed=-1", "0 to"),
         ):
             key = setting.split("=")[0]

@@ -407,6 +407,16 @@ class Assign(StudyTest):
             *self.planned("explain", "--step", 2, "--assignment", "a.json"),
         )
 
+    def test_assigns_the_same_on_any_number_of_threads(self):
+        step = ("assign", "--costs", "costs.csv", "--global-batch", 24, "--plan", "plan.json")
+        found = []
+        for threads in (1, 3):
+            name = f"{threads}.json"
+            more = ("--replicas", 6, "--assign-threads", threads, "-o", name)
+            self.expect_success(*step, *more)
+            found.append(json.loads((self.folder / name).read_text())["replicas"])
+        self.assertEqual(*found)
+
     def test_compares_all_policies(self):
         documents = self.json_of(*self.planned("assign", "--policy", "all"))
         names = json.loads(self.expect_success("env", "--json").stdout)["policies"]
