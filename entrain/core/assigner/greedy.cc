@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <limits>
 #include <optional>
 
 #include "entrain/core/assigner/slot_bytes.h"
@@ -20,86 +21,100 @@ double fourth(double value) {
 // PowerBins with target sizes and the sum of fourth powers of their relative loads.
 class PowerBins {
  public:
-  explicit PowerBins(const std::vector<Load>& targets)
-      : loads_(targets.size()), fourths_(targets.size()) {
-    for (const Load& target : targets) {
-      Load& weight = weights_.emplace_back();
-      for (std::size_t d = 0; d < target.size(); ++d) {
-        weight[d] = 1.0 / fourth(target[d]);
+  explicit PowerBins(const std::vector<Load>& targets) : size_(static_cast<int>(targets.size())) {
+    for (std::size_t d = 0; d < kLoadDimensions; ++d) {
+      Dimension& of = dimensions_[d];
+      of.loads.resize(targets.size());
+      of.fourths.resize(targets.size());
+      for (const Load& target : targets) {
+        of.weights.push_back(1.0 / fourth(target[d]));
       }
     }
   }
 
-  [[nodiscard]] int size() const { return static_cast<int>(loads_.size()); }
+  [[nodiscard]] int size() const { return size_; }
 
   // Change of the sum when `load` joins the bin.
   [[nodiscard]] double growth(int bin, const Load& load) const {
-    return growth(bin, load, dimensions_of(load));
+    double sum = 0;
+    for (std::size_t d = 0; d < load.size(); ++d) {
+      sum += load[d] != 0 ? dimensions_[d].growth(at(bin), load[d]) : 0;
+    }
+    return sum;
   }
 
-  // The bin of [begin, end) with the least growth, the first of equals.
+  // The bin of [begin, end) with the least growth, the first of equals. Runs for every sample and
+  // segment of every construction: over those dimensions alone in which the load is not 0.
   [[nodiscard]] int best(int begin, int end, const Load& load) const {
-    const Dimensions dimensions = dimensions_of(load);
+    std::array<std::size_t, kLoadDimensions> used{};
+    std::size_t count = 0;
+    for (std::size_t d = 0; d < load.size(); ++d) {
+      if (load[d] != 0) {
+        used[count++] = d;
+      }
+    }
+    switch (count) {
+      case 0:
+        return begin;
+      case 1:
+        return best_of<1>(begin, end, load, used);
+      case 2:
+        return best_of<2>(begin, end, load, used);
+      case 3:
+        return best_of<3>(begin, end, load, used);
+      default:
+        return best_of<4>(begin, end, load, used);
+    }
+  }
+
+  void add(int bin, const Load& load) {
+    for (std::size_t d = 0; d < load.size(); ++d) {
+      dimensions_[d].set(at(bin), dimensions_[d].loads[at(bin)] + load[d]);
+    }
+  }
+  void remove(int bin, const Load& load) {
+    for (std::size_t d = 0; d < load.size(); ++d) {
+      dimensions_[d].set(at(bin), dimensions_[d].loads[at(bin)] - load[d]);
+    }
+  }
+
+ private:
+  struct Dimension {  // [bin]
+    std::vector<double> loads;
+    std::vector<double> fourths;  // of loads
+    std::vector<double> weights;
+
+    [[nodiscard]] double growth(std::size_t bin, double load) const {
+      return (fourth(loads[bin] + load) - fourths[bin]) * weights[bin];
+    }
+    void set(std::size_t bin, double load) {
+      loads[bin] = load;
+      fourths[bin] = fourth(load);
+    }
+  };
+
+  template <std::size_t kCount>
+  [[nodiscard]] int best_of(int begin,
+                            int end,
+                            const Load& load,
+                            const std::array<std::size_t, kLoadDimensions>& used) const {
     int best = begin;
-    double least = growth(begin, load, dimensions);
-    for (int bin = begin + 1; bin < end; ++bin) {
-      const double candidate = growth(bin, load, dimensions);
-      if (candidate < least) {
+    double least = std::numeric_limits<double>::infinity();
+    for (int bin = begin; bin < end; ++bin) {
+      double sum = 0;
+      for (std::size_t i = 0; i < kCount; ++i) {
+        sum += dimensions_[used[i]].growth(at(bin), load[used[i]]);
+      }
+      if (sum < least) {
         best = bin;
-        least = candidate;
+        least = sum;
       }
     }
     return best;
   }
 
-  void add(int bin, const Load& load) {
-    for (std::size_t d = 0; d < load.size(); ++d) {
-      set(bin, d, loads_[at(bin)][d] + load[d]);
-    }
-  }
-  void remove(int bin, const Load& load) {
-    for (std::size_t d = 0; d < load.size(); ++d) {
-      set(bin, d, loads_[at(bin)][d] - load[d]);
-    }
-  }
-
- private:
-  // Those in which a load is not 0: in others no sum changes. A segment has one.
-  struct Dimensions {
-    std::size_t count = 0;
-    std::array<std::size_t, kLoadDimensions> number{};
-  };
-
-  static Dimensions dimensions_of(const Load& load) {
-    Dimensions result;
-    for (std::size_t d = 0; d < load.size(); ++d) {
-      if (load[d] != 0) {
-        result.number[result.count++] = d;
-      }
-    }
-    return result;
-  }
-
-  [[nodiscard]] double growth(int bin, const Load& load, const Dimensions& dimensions) const {
-    const Load& now = loads_[at(bin)];
-    const Load& fourths = fourths_[at(bin)];
-    const Load& weights = weights_[at(bin)];
-    double sum = 0;
-    for (std::size_t i = 0; i < dimensions.count; ++i) {
-      const std::size_t d = dimensions.number[i];
-      sum += (fourth(now[d] + load[d]) - fourths[d]) * weights[d];
-    }
-    return sum;
-  }
-
-  void set(int bin, std::size_t dimension, double load) {
-    loads_[at(bin)][dimension] = load;
-    fourths_[at(bin)][dimension] = fourth(load);
-  }
-
-  std::vector<Load> loads_;
-  std::vector<Load> fourths_;  // of loads_
-  std::vector<Load> weights_;
+  int size_;
+  std::array<Dimension, kLoadDimensions> dimensions_;
 };
 
 // Largest first: moves one segment to an earlier slot where that pays.
