@@ -126,8 +126,9 @@ class StepEvaluator {
   [[nodiscard]] std::int64_t step_ns(std::int64_t slowest_ns) const {
     return slowest_ns + optimizer_ns_;
   }
-  // Those asked for, or what their operations come to if they are larger than usual.
-  [[nodiscard]] int evaluations() const { return std::max(evaluations_, usual_simulations()); }
+  // Those asked for. One of more than twice the usual operations counts as several: as many as come
+  // to half of its operations.
+  [[nodiscard]] int evaluations() const { return std::max(evaluations_, usual_simulations() / 2); }
   // Those that were not replays.
   [[nodiscard]] int simulations() const { return simulations_; }
   // All operations that were simulated, in evaluations of kUsualOperations.

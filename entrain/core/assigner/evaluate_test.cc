@@ -37,9 +37,9 @@ TEST(StepEvaluator, TimesOneReplica) {
   EXPECT_EQ(evaluator.evaluations(), 1);
 }
 
-// Two forwards and two backwards a slot are 4 operations: 800 in 200 slots.
+// Two forwards and two backwards a slot are 4 operations: 1600 in 400 slots.
 TEST(StepEvaluator, CountsALargeReplicaAsSeveralEvaluations) {
-  for (const auto& [slots, expected] : {std::pair{100, 1}, {200, 1}, {600, 3}}) {
+  for (const auto& [slots, expected] : {std::pair{100, 1}, {400, 1}, {1200, 3}}) {
     oracle::HandCase hand = oracle::make_plain_case({1, 1}, slots);
     hand.plan.schedule = "1f1b";
     StepEvaluator evaluator(hand.plan, hand.costs);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
 #include <limits>
 #include <span>
 #include <vector>
@@ -104,7 +103,7 @@ class RuleChooser {
   }
 
   void consider(const SlotRule& rule) {
-    if (evaluator_.evaluations() >= budget_ || rule == best_ ||
+    if ((evaluator_.evaluations() >= budget_ && !whatever_is_spent_) || rule == best_ ||
         rule.text_front + rule.text_back >= rule.num_slots) {
       return;
     }
@@ -220,7 +219,7 @@ class RuleChooser {
     constexpr int kSlotsPerLane[] = {2, 3, 5, 8};
     constexpr std::array kShapes = {kTriangle, kRootTriangle, kFlat};
     constexpr int kPercents[] = {100, 80};
-    budget_ += static_cast<int>(kShapes.size() * std::size(kSlotsPerLane) * std::size(kPercents));
+    whatever_is_spent_ = true;
     for (const int percent : kPercents) {
       for (const SlotShape& shape : kShapes) {
         for (const int slots_per_lane : kSlotsPerLane) {
@@ -236,7 +235,7 @@ class RuleChooser {
 
   // One sample a slot keeps the fewest bytes in flight.
   void least_memory() {
-    budget_ += static_cast<int>(kSlopedShapes.size()) + 1;
+    whatever_is_spent_ = true;
     SlotRule rule;
     rule.num_slots = request_.options.choose_slots ? num_samples_ : best_.num_slots;
     for (const SlotShape& shape : kSlopedShapes) {
@@ -256,6 +255,7 @@ class RuleChooser {
   int num_text_ = 0;
   int num_segments_ = 0;
   int budget_ = 0;
+  bool whatever_is_spent_ = false;  // the budget ends nothing
   std::int64_t over_ns_ = std::numeric_limits<std::int64_t>::max();
   SlotRule best_;
   ReplicaTimes times_;  // of best_
