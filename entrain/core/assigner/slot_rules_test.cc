@@ -80,6 +80,30 @@ TEST(ChooseSlotRule, TriesSlotsWithinTheBytesWhereOthersFitButTakeLonger) {
   EXPECT_GT(better_within, 0);
 }
 
+TEST(ChooseSlotRule, LooksForWhatFitsWhateverIsSpent) {
+  int within_bytes = 0;
+  for (int i = 0; i < 300; ++i) {
+    RulesCase instance(i);
+    std::int64_t& limit = instance.of.plan.limits.bytes_per_lane;
+    limit = std::int64_t{1} << 50;
+    instance.loads.lane_bytes = activations_of(instance.of.plan, instance.of.costs);
+    const auto choose = [&](int spent) {
+      StepEvaluator evaluator(instance.of.plan, instance.of.costs);
+      for (int evaluation = 0; evaluation < spent; ++evaluation) {
+        evaluator.evaluate(instance.placement, 0);
+      }
+      return choose_slot_rule(
+          instance.request, instance.loads, evaluator, 0, 1, instance.placement);
+    };
+    limit = choose(0).times.peak_bytes * 3 / 4;
+    const RuleResult soon = choose(0);
+    const RuleResult late = choose(100);
+    ASSERT_EQ(soon.rule, late.rule) << "case " << i;
+    within_bytes += soon.rule.bytes_percent > 0 ? 1 : 0;
+  }
+  EXPECT_GT(within_bytes, 100);
+}
+
 TEST(ChooseSlotRule, OfMoreTriesIsNeverWorse) {
   for (int i = 0; i < 300; ++i) {
     ReplicaTimes few;
