@@ -143,6 +143,7 @@ class StepEvaluator {
 
  private:
   StepEvaluator(const Plan& plan, const StepCosts& costs, PlacementGraph graph);
+
   template <class Of>
   struct Shaped {
     std::uint64_t shape = 0;  // of PlacementGraph::place(); 0: nothing

@@ -35,7 +35,7 @@ struct SearchPiece {
                   // better is near
 };
 
-// Changes the placement of the piece's replicas, of which alone is spoken here, move by move:
+// Changes the placement of the piece's members move by move; a replica below is one of them:
 // - a sample to another slot, or two of like size swapped, within a replica or between two;
 // - a sample's LLM work to a later slot than its segments, segments to earlier slots and back;
 // - two slots swapped, within a replica or between two; two merged or one split if the number of

@@ -47,7 +47,7 @@ Placement disttrain_policy(const AssignRequest& request);
 // DFLOP: bins with the smallest largest load on any module's heaviest lane. See dflop.cc.
 Placement dflop_policy(const AssignRequest& request);
 // The same, with loads of batch_loads(), with at most so many slots a replica and exchanges between
-// bins, of which the policy makes kDflopExchanges; about 4 ns each.
+// bins, of which the policy makes kDflopExchanges; some nanoseconds each.
 inline constexpr std::int64_t kDflopExchanges = 4'000'000;
 Placement dflop_bins(const AssignRequest& request,
                      const BatchLoads& loads,

@@ -82,6 +82,7 @@ class PlacementGraph {
  private:
   PlacementGraph(const PlacementGraph& of, std::size_t replicas)
       : stages_(of.stages_), modules_(of.modules_), kind_(of.kind_), replicas_(replicas) {}
+
   // Parts of an encoder slot that run as one, or an LLM slot.
   struct Group {
     std::size_t begin = 0;  // into Work::parts
