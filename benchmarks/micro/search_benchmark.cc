@@ -20,6 +20,7 @@
 #include "entrain/core/schedule/list_schedule.h"
 
 #include "benchmarks/micro/manifest_batch.h"
+#include "tests/oracle/random_cases.h"
 
 namespace entrain {
 namespace {
@@ -107,7 +108,8 @@ void run_moves(benchmark::State& state, const char* name, const char* schedule, 
   const ListRule rule = rule_of(schedule);
   Rng rng(5);
   PlacementEdit edit(searched.placement);
-  Mover mover(searched.request, loads, rng, edit);
+  const std::vector<int> replicas = oracle::replicas_of(searched.batch.plan);
+  Mover mover(searched.request, loads, replicas, rng, edit);
   graphs.place(searched.placement, 0);
   const ReplicaGraph before = graphs.graph(0);
   Orders orders;
