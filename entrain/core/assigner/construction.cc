@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/construction.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <numeric>
@@ -25,10 +26,10 @@ class Construction {
                const ConstructionOptions& options)
       : request_(request), loads_(loads), evaluators_(evaluators), options_(options) {}
 
-  Evaluated run() {
+  std::vector<Evaluated> run() {
     const int replicas = request_.plan->replicas;
     const Evaluated* start = options_.start;
-    int budget = options_.budget;
+    const int budget = options_.budget;
     if (start != nullptr) {
       result_ = *start;
       sort_samples();
@@ -39,20 +40,36 @@ class Construction {
     }
     rules_.resize(at(replicas));
     backups_.assign(at(evaluators_.size()), result_.placement);
-    int first = evaluators_.evaluations();
+    const int first = evaluators_.evaluations();
     const int extra = choose_rules((budget - first) / 2);
-    first += extra;
-    budget += extra;
-    if (request_.options.replica_balance && replicas > 1) {
-      level(first + (budget - first) * 3 / 4);
-      refine(budget);
-      level(budget);
+    const Evaluated chosen = result_;
+    const std::vector<SlotRule> rules = rules_;
+    const int rest = budget + extra - evaluators_.evaluations();
+    keep_fitting_ = start != nullptr;
+    finish(rest);
+    std::vector<Evaluated> made = {result_};
+    if (!result_.fits() && left_limits_) {
+      keep_fitting_ = true;
+      result_ = chosen;
+      rules_ = rules;
+      finish(rest);
+      made.push_back(std::move(result_));
     }
-    tune(evaluators_.evaluations() + options_.tuning);
-    return std::move(result_);
+    return made;
   }
 
  private:
+  // Work moved between replicas for so many evaluations, then tuning.
+  void finish(int budget) {
+    const int first = evaluators_.evaluations();
+    if (request_.options.replica_balance && request_.plan->replicas > 1) {
+      level(first + budget / 2);
+      refine(first + budget);
+      level(first + budget);
+    }
+    tune(evaluators_.evaluations() + options_.tuning);
+  }
+
   // Every replica's rule, for so many evaluations in all. Returns those beyond.
   int choose_rules(int budget) {
     std::vector<int> extra(at(evaluators_.size()), 0);
@@ -127,17 +144,70 @@ class Construction {
     }
   }
 
-  // Whether the slower of both got faster.
+  // Whether the slower of both got faster. What leaves the limits is tried again with as many slots
+  // as keep their size.
   bool shift(int slow, int fast, double part) {
-    Evaluated before = result_;
+    const Evaluated before = result_;
+    const std::vector<SlotRule> rules = rules_;
+    if (move_samples(slow, fast, part)) {
+      place_again(slow, 1);
+      place_again(fast, 1);
+      if (keep_shift(before, slow, fast)) {
+        return true;
+      }
+      bool fit = true;
+      for (const int replica : {slow, fast}) {
+        if (!result_.times[at(replica)].fits() && request_.options.choose_slots) {
+          place_again(replica, work(result_, replica) / work(before, replica));
+          fit = false;
+        }
+      }
+      if (!fit && keep_shift(before, slow, fast)) {
+        return true;
+      }
+    }
+    result_ = before;
+    rules_ = rules;
+    return false;
+  }
+
+  bool keep_shift(const Evaluated& before, int slow, int fast) {
+    const auto fit = [&](const Evaluated& of) {
+      return of.times[at(slow)].fits() && of.times[at(fast)].fits();
+    };
+    const bool leaves = fit(before) && !fit(result_);
+    if ((leaves && keep_fitting_) ||
+        std::max(result_.times[at(slow)].score(), result_.times[at(fast)].score()) >=
+            before.times[at(slow)].score()) {
+      return false;
+    }
+    left_limits_ = left_limits_ || leaves;
+    return true;
+  }
+
+  // By its rule, with so many times the slots.
+  void place_again(int replica, double slots) {
+    SlotRule& rule = rules_[at(replica)];
+    rule.num_slots = std::max(1, static_cast<int>(std::lround(rule.num_slots * slots)));
+    rule = rule_for(rule, static_cast<int>(result_.placement.samples[at(replica)].size()));
+    place_by_rule(request_, loads_, replica, rule, result_.placement);
+    result_.times[at(replica)] = evaluators_.of(replica).evaluate(result_.placement, replica);
+  }
+
+  [[nodiscard]] double work(const Evaluated& of, int replica) const {
+    double sum = 0;
+    for (const int sample : of.placement.samples[at(replica)]) {
+      sum += static_cast<double>(loads_.normalised[at(sample)]);
+    }
+    return sum;
+  }
+
+  // Of what the slower one has more. Whether any moved.
+  bool move_samples(int slow, int fast, double part) {
     std::vector<int>& from = result_.placement.samples[at(slow)];
     std::vector<int>& to = result_.placement.samples[at(fast)];
-    const double slow_score = result_.times[at(slow)].score();
-    const double excess = 1.0 - result_.times[at(fast)].score() / slow_score;
-    double wanted = 0;
-    for (const int sample : from) {
-      wanted += part * excess * static_cast<double>(loads_.normalised[at(sample)]);
-    }
+    const double excess = 1.0 - result_.times[at(fast)].score() / result_.times[at(slow)].score();
+    double wanted = part * excess * work(result_, slow);
     std::vector<int> stay;
     for (const int sample : from) {
       const auto size = static_cast<double>(loads_.normalised[at(sample)]);
@@ -150,23 +220,8 @@ class Construction {
     }
     const bool moved = stay.size() < from.size() && !stay.empty();
     from = std::move(stay);
-    if (moved) {
-      std::sort(to.begin(), to.end(), [&](int a, int b) { return falling(a, b); });
-      for (const int replica : {slow, fast}) {
-        SlotRule& rule = rules_[at(replica)];
-        rule = rule_for(rule, static_cast<int>(result_.placement.samples[at(replica)].size()));
-        place_by_rule(request_, loads_, replica, rule, result_.placement);
-        result_.times[at(replica)] = evaluators_.of(replica).evaluate(result_.placement, replica);
-      }
-      const bool fitted = before.times[at(slow)].fits() && before.times[at(fast)].fits();
-      const bool fits = result_.times[at(slow)].fits() && result_.times[at(fast)].fits();
-      if ((fits || !fitted || !options_.keep_fitting) &&
-          std::max(result_.times[at(slow)].score(), result_.times[at(fast)].score()) < slow_score) {
-        return true;
-      }
-    }
-    result_ = std::move(before);
-    return false;
+    std::sort(to.begin(), to.end(), [&](int a, int b) { return falling(a, b); });
+    return moved;
   }
 
   // Rules again where samples have changed.
@@ -245,14 +300,16 @@ class Construction {
   std::vector<SlotRule> rules_;     // [replica]
   std::vector<Placement> backups_;  // [evaluator] what one of its replicas was
   Evaluated result_;
+  bool keep_fitting_ = false;  // no replica is led over the limits to make a slower one faster
+  bool left_limits_ = false;   // one was
 };
 
 }  // namespace
 
-Evaluated construct(const AssignRequest& request,
-                    const BatchLoads& loads,
-                    StepEvaluators& evaluators,
-                    const ConstructionOptions& options) {
+std::vector<Evaluated> construct(const AssignRequest& request,
+                                 const BatchLoads& loads,
+                                 StepEvaluators& evaluators,
+                                 const ConstructionOptions& options) {
   return Construction(request, loads, evaluators, options).run();
 }
 

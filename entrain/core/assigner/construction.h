@@ -12,25 +12,26 @@
 namespace entrain {
 
 struct ConstructionOptions {
-  // Evaluations of the evaluators in all when it ends; a few more than a dozen a replica are always
-  // spent.
+  // Evaluations of the evaluators in all when the first step is made; a few more than a dozen a
+  // replica are always spent.
   int budget = 0;
   // Evaluations after that, which change the rules of the slowest replicas a little.
   int tuning = 0;
-  // No replica that keeps the limits is led over them to make a slower one faster. Without it the
-  // way to a good dealing is open, and its end may need mending.
-  bool keep_fitting = false;
   // [replica] samples, instead of those of deal_to_replicas(); null: those.
   const std::vector<std::vector<int>>* dealt = nullptr;
   // Its samples of replicas are taken, and its slots where no rule is better; null: none.
   const Evaluated* start = nullptr;
 };
 
-// Ensures  with a start, every replica is at first at least as good as there; work then moves
-//          where the slower of two replicas gets faster.
-Evaluated construct(const AssignRequest& request,
-                    const BatchLoads& loads,
-                    StepEvaluators& evaluators,
-                    const ConstructionOptions& options);
+// One step; where that leaves the limits on its way and ends over them, a second one as well, from
+// the same rules, in which no replica that keeps them is led over them: the way of the first is
+// open, and its end may need mending.
+//
+// Ensures  with a start, every replica is at first at least as good as there, and keeps the limits
+//          where it does there; work then moves where the slower of two replicas gets faster.
+std::vector<Evaluated> construct(const AssignRequest& request,
+                                 const BatchLoads& loads,
+                                 StepEvaluators& evaluators,
+                                 const ConstructionOptions& options);
 
 }  // namespace entrain

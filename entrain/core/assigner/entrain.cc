@@ -5,11 +5,11 @@
 //    moved from slow replicas to fast ones. `lpt-2d`, `sequential` and `dflop` compete; `dflop`
 //    with a twentieth of its exchanges, and with all of them once kFewEvaluations are spent.
 // 2. Search (search.h) from the best, in growing pieces; with random moves first where the last
-//    piece found nothing. Where a start over a memory limit is faster, every other piece mends it.
+//    piece found nothing. Where a start over a memory limit is faster, every other piece mends it;
+//    where nothing keeps the limits, a first piece does whatever the budget.
 // 3. Where the budget is ample, construction again with more of it and with tuned rules; with a
 //    third of that, one whose long samples are together in few replicas; where a start over a
-//    memory limit is faster also one that does not leave the limits, and one that begins with the
-//    best of the others.
+//    memory limit is faster also one that begins with the best of the others.
 // 4. Heavy samples are cut into chunks where that is allowed and pays (after each construction).
 // 5. Search as in 2.
 // 6. Where reductions overlap compute: the simulator compares the best with even slots.
@@ -58,6 +58,7 @@ constexpr int kFirstSearch[] = {30, 36, 48, 60};
 constexpr int kSecondConstruction = 100;
 constexpr int kTogetherPart = 35;  // percent of that, for long samples together
 constexpr int kTuning = 16;
+constexpr int kMending = 32;
 constexpr int kFirstCuts = 12;
 constexpr int kSecondCuts = 32;
 constexpr std::int64_t kFewExchanges = kDflopExchanges / 20;
@@ -119,6 +120,7 @@ class Sequence {
 
   Evaluated run() {
     construct_first();
+    mend();
     for (const int end : kFirstSearch) {
       offer_rest_of_dflop();
       search_to(end);
@@ -141,19 +143,29 @@ class Sequence {
  private:
   void construct_first() {
     const int budget = budget_ > 0 ? kFirstConstruction * request_.plan->replicas : 4;
-    best_ = timed(construct(request_, start_loads(), evaluators_, {.budget = budget}));
+    std::vector<Evaluated> made =
+        construct(request_, start_loads(), evaluators_, {.budget = budget});
+    best_ = timed(std::move(made.front()));
+    if (made.size() > 1) {
+      offer(std::move(made.back()));
+    }
     if (has_rivals()) {
       offer({even_slots(request_.plan->num_slots), {}});
       offer({sequential_policy(request_), {}});
       offer({dflop_bins(request_, loads_, request_.plan->num_slots, kFewExchanges), {}});
     }
-    if (!best_.fits() && budget_ > 0) {
-      const int end = evaluators_.evaluations() + budget;
-      offer(construct(request_, start_loads(), evaluators_, {.budget = end, .keep_fitting = true}));
-    }
     pay(budget);
     if (budget_ > 0) {
       cut(kFirstCuts);
+    }
+  }
+
+  // Where nothing fits yet: whatever was spent, since large replicas can use up the budget before.
+  void mend() {
+    if (!best_.fits() && budget_ > 0 && request_.options.search) {
+      const int piece = kMending * request_.plan->replicas;
+      offer(search_in_groups(request_, loads_, 0, evaluators_, piece, 0, resumed(best_)));
+      pay(piece);
     }
   }
 
@@ -286,7 +298,9 @@ class Sequence {
     options.tuning = request_.options.tuning ? tuning : 0;
     const auto offer_constructed = [&](int evaluations) {
       options.budget = evaluators_.evaluations() + evaluations;
-      offer(construct(request_, start_loads(), evaluators_, options));
+      for (Evaluated& made : construct(request_, start_loads(), evaluators_, options)) {
+        offer(std::move(made));
+      }
     };
     offer_constructed(budget);
     if (request_.options.replica_balance) {
@@ -301,8 +315,6 @@ class Sequence {
       }
     }
     if (over_) {
-      options.keep_fitting = true;
-      offer_constructed(budget);
       const Evaluated start = best_;
       options.start = &start;
       offer_constructed(budget);

@@ -1,7 +1,6 @@
 #include "entrain/core/assigner/slot_rules.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <span>
 #include <vector>
@@ -214,22 +213,40 @@ class RuleChooser {
     }
   }
 
-  // Slots as the limits allow, and the more of them the tighter these are.
+  // Slots as the limits allow, and the more of them the tighter these are; then one change after
+  // the other of what is best.
   void choose_within_bytes() {
-    constexpr int kSlotsPerLane[] = {2, 3, 5, 8};
-    constexpr std::array kShapes = {kTriangle, kRootTriangle, kFlat};
-    constexpr int kPercents[] = {100, 80};
     whatever_is_spent_ = true;
-    for (const int percent : kPercents) {
-      for (const SlotShape& shape : kShapes) {
-        for (const int slots_per_lane : kSlotsPerLane) {
-          SlotRule rule;
-          rule.shape = shape;
-          rule.bytes_percent = percent;
-          rule.num_slots = std::min(num_samples_, slots_per_lane * request_.plan->num_lanes());
-          consider(rule);
+    for (const int percent : {100, 80}) {
+      for (const SlotShape& shape : {kTriangle, kFlat}) {
+        if (best_.bytes_percent == 0) {
+          consider_within(percent, shape);
         }
       }
+    }
+    if (best_.bytes_percent == 0) {
+      return;
+    }
+    const auto consider_with = [&](auto SlotRule::*member, const auto& value) {
+      SlotRule rule = best_;
+      rule.*member = value;
+      consider(rule);
+    };
+    consider_with(&SlotRule::shape, kFlat);
+    consider_with(&SlotRule::bytes_percent, best_.bytes_percent == 100 ? 90 : 60);
+    consider_with(&SlotRule::shape, kRootTriangle);
+    const int slots = best_.num_slots;
+    consider_with(&SlotRule::num_slots, slots - slots / 5);
+    consider_with(&SlotRule::num_slots, std::min(num_samples_, slots + slots / 5));
+  }
+
+  void consider_within(int percent, const SlotShape& shape) {
+    for (const int slots_per_lane : {2, 3, 5, 8}) {
+      SlotRule rule;
+      rule.shape = shape;
+      rule.bytes_percent = percent;
+      rule.num_slots = std::min(num_samples_, slots_per_lane * request_.plan->num_lanes());
+      consider(rule);
     }
   }
 
