@@ -12,6 +12,7 @@ every schedule instead.
 Example:
     python benchmarks/pressure.py --long 100000 --best best.jsonl
     python benchmarks/pressure.py --best best.jsonl --output page.md
+    python benchmarks/pressure.py --every 13 --budgets 10,1000,100000,1000000 --best best.jsonl
     python benchmarks/pressure.py --limits 30-100 --output limits.md
     python benchmarks/pressure.py --rivals --memory free,equal --schedules entrain
 """
@@ -55,6 +56,9 @@ def parse():
     parser.add_argument("--schedules", default=",".join(SCHEDULES))
     parser.add_argument("--frozen", default=",".join(FROZEN), help="encoders frozen: no, yes")
     parser.add_argument("--chunks", action="store_true", help="allow chunks")
+    parser.add_argument(
+        "--every", type=int, default=1, help="one case of so many; 13 gives each setting in turn"
+    )
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--replicas", type=int, default=4)
     parser.add_argument("--best", default="best.jsonl", help="best known step times; added to")
@@ -168,8 +172,9 @@ def page(options, budgets, cases, results, best):
     """Step time over the best known: mean and worst over families, a row a setting."""
     rows = []
     settings = sorted({(c.memory, c.schedule, c.frozen) for c in cases})
-    for setting in settings:
-        mine = [c for c in cases if (c.memory, c.schedule, c.frozen) == setting]
+    for setting in [*settings, ("all", "all", "all")]:
+        whole = "all" in setting
+        mine = [c for c in cases if whole or (c.memory, c.schedule, c.frozen) == setting]
         fit = [c for c in mine if all(step for _, step, *_ in results[c.key])]
         cells = [*setting, f"{len(fit)} of {len(mine)}"]
         for number in range(len(budgets)):
@@ -294,6 +299,7 @@ def main():
         cases = []
         for (family, seed), setting in itertools.product(itertools.product(names, seeds), settings):
             cases.append(Case(options, folder, family, seed, setting))
+        cases = cases[:: options.every]
         for family, seed in itertools.product(names, seeds):
             write_family(family, seed, folder)
         for case in cases:
