@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "entrain/core/assigner/construction.h"
+#include "entrain/core/assigner/moves.h"
 #include "entrain/core/base/at.h"
 
 namespace entrain {
@@ -25,7 +25,7 @@ std::vector<int> pieces_of(const AssignRequest& request,
                            const Placement& placement,
                            int replica,
                            double most) {
-  constexpr double kMostPieces = 16;
+  constexpr std::int64_t kMostPieces = 16;
   const int max_deferral = request.plan->limits.max_deferral;
   std::vector<int> pieces(placement.llm_slot.size(), 1);
   for (const int sample : placement.samples[at(replica)]) {
@@ -33,8 +33,9 @@ std::vector<int> pieces_of(const AssignRequest& request,
     if (!placement.chunks[at(sample)].empty() || tokens < kFewestTokens) {
       continue;
     }
+    const double most_pieces = static_cast<double>(std::min(kMostPieces, tokens));
     pieces[at(sample)] =
-        static_cast<int>(std::clamp(std::ceil(llm_work(loads, sample) / most), 1.0, kMostPieces));
+        static_cast<int>(std::clamp(std::ceil(llm_work(loads, sample) / most), 1.0, most_pieces));
     if (max_deferral >= 0) {  // the segments are in the first chunk's slot
       pieces[at(sample)] = std::min(pieces[at(sample)], max_deferral + 1);
     }
@@ -77,10 +78,22 @@ void insert_pieces(const AssignRequest& request,
   placement.num_slots[at(replica)] += more.back();
 }
 
+// LLM work of half a slot of the plan's number: the largest slot that samples are cut by, since a
+// replica of few large samples has few slots.
+double largest_slot(const AssignRequest& request, const BatchLoads& loads) {
+  double all = 0;
+  for (int sample = 0; sample < request.costs->num_samples; ++sample) {
+    all += llm_work(loads, sample);
+  }
+  return all / request.plan->replicas / request.plan->num_slots / 2;
+}
+
+// By shares of a mean slot, of at most `most`.
 void cut_all_above(const AssignRequest& request,
                    const BatchLoads& loads,
                    StepEvaluator& evaluator,
                    int replica,
+                   double most,
                    Evaluated& best) {
   const Placement base = best.placement;
   double mean = 0;
@@ -90,6 +103,7 @@ void cut_all_above(const AssignRequest& request,
     }
     mean += llm_work(loads, sample) / base.num_slots[at(replica)];
   }
+  mean = std::min(mean, most);
   std::vector<int> before;
   for (const double share : {4.0, 2.5, 1.5, 1.0, 0.7}) {
     const std::vector<int> pieces = pieces_of(request, loads, base, replica, share * mean);
@@ -165,6 +179,63 @@ void cut_one_by_one(const AssignRequest& request,
   }
 }
 
+// Whole samples of `wanted` work at most go to another replica, the largest first, to where they
+// stood between its first and last slot. Whether any did.
+bool move_whole(const AssignRequest& request,
+                const BatchLoads& loads,
+                int from,
+                int to,
+                double wanted,
+                Placement& placement) {
+  std::vector<int> order = placement.samples[at(from)];
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return loads.normalised[at(a)] > loads.normalised[at(b)];
+  });
+  std::vector<int> stay;
+  for (const int sample : order) {
+    const auto size = static_cast<double>(loads.normalised[at(sample)]);
+    if (size > wanted || !placement.chunks[at(sample)].empty()) {
+      stay.push_back(sample);
+      continue;
+    }
+    wanted -= size;
+    placement.samples[at(to)].push_back(sample);
+    const int slot = scaled_slot(
+        placement.llm_slot[at(sample)], placement.num_slots[at(from)], placement.num_slots[at(to)]);
+    place_sample(*request.costs, sample, slot, placement);
+  }
+  const bool moved = stay.size() < order.size() && !stay.empty();
+  placement.samples[at(from)] = std::move(stay);
+  return moved;
+}
+
+// A replica whose samples are cut is faster than when work was dealt: it takes whole samples of
+// others.
+void even_out(const AssignRequest& request,
+              const BatchLoads& loads,
+              StepEvaluator& evaluator,
+              Evaluated& best) {
+  constexpr int kEvaluations = 64;
+  const int end = evaluator.evaluations() + kEvaluations;
+  const auto shift = [&](int slow, int fast, double share) {
+    Evaluated tried = best;
+    const double wanted = share * work_of(loads, best.placement.samples[at(slow)]);
+    if (!move_whole(request, loads, slow, fast, wanted, tried.placement)) {
+      return false;
+    }
+    for (const int replica : {slow, fast}) {
+      ReplicaTimes& times = tried.times[at(replica)];
+      times = evaluator.evaluate(tried.placement, replica);
+      if (!slower_last(times, best.times[at(slow)]) || (best.fits() && !times.fits())) {
+        return false;
+      }
+    }
+    best = std::move(tried);
+    return true;
+  };
+  level_replicas(best.times, shift, [&] { return evaluator.evaluations() + 2 <= end; });
+}
+
 }  // namespace
 
 void cut_heavy_samples(const AssignRequest& request,
@@ -173,10 +244,12 @@ void cut_heavy_samples(const AssignRequest& request,
                        int budget,
                        bool all_at_once,
                        Evaluated& best) {
+  const double most = all_at_once ? largest_slot(request, loads) : 0;
   for (int replica = 0; all_at_once && replica < request.plan->replicas; ++replica) {
-    cut_all_above(request, loads, evaluator, replica, best);
+    cut_all_above(request, loads, evaluator, replica, most, best);
   }
   cut_one_by_one(request, loads, evaluator, budget, best);
+  even_out(request, loads, evaluator, best);
 }
 
 }  // namespace entrain

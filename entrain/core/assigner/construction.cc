@@ -130,26 +130,19 @@ class Construction {
            (loads_.normalised[at(a)] == loads_.normalised[at(b)] && a < b);
   }
 
-  // A lane's work is no measure of a replica whose time is an oversized sample's path through all
-  // stages: moves samples from the slowest replica to the fastest by simulated time, less and less
-  // of it.
   void level(int budget) {
-    double part = 0.5;
-    while (part > 0.02 && evaluators_.evaluations() + 2 <= budget) {
-      const int slow = slowest_of(result_.times);
-      const auto fastest =
-          std::min_element(result_.times.begin(), result_.times.end(), slower_last);
-      const int fast = static_cast<int>(fastest - result_.times.begin());
-      part = slow != fast && shift(slow, fast, part) ? std::min(0.5, part * 1.5) : part / 2;
-    }
+    level_replicas(
+        result_.times,
+        [&](int slow, int fast, double share) { return shift(slow, fast, share); },
+        [&] { return evaluators_.evaluations() + 2 <= budget; });
   }
 
   // Whether the slower of both got faster. What leaves the limits is tried again with as many slots
   // as keep their size.
-  bool shift(int slow, int fast, double part) {
+  bool shift(int slow, int fast, double share) {
     const Evaluated before = result_;
     const std::vector<SlotRule> rules = rules_;
-    if (move_samples(slow, fast, part)) {
+    if (move_samples(slow, fast, share)) {
       place_again(slow, 1);
       place_again(fast, 1);
       if (keep_shift(before, slow, fast)) {
@@ -158,7 +151,10 @@ class Construction {
       bool fit = true;
       for (const int replica : {slow, fast}) {
         if (!result_.times[at(replica)].fits() && request_.options.choose_slots) {
-          place_again(replica, work(result_, replica) / work(before, replica));
+          const auto work = [&](const Evaluated& of) {
+            return work_of(loads_, of.placement.samples[at(replica)]);
+          };
+          place_again(replica, work(result_) / work(before));
           fit = false;
         }
       }
@@ -194,20 +190,11 @@ class Construction {
     result_.times[at(replica)] = evaluators_.of(replica).evaluate(result_.placement, replica);
   }
 
-  [[nodiscard]] double work(const Evaluated& of, int replica) const {
-    double sum = 0;
-    for (const int sample : of.placement.samples[at(replica)]) {
-      sum += static_cast<double>(loads_.normalised[at(sample)]);
-    }
-    return sum;
-  }
-
-  // Of what the slower one has more. Whether any moved.
-  bool move_samples(int slow, int fast, double part) {
+  // Whether any moved.
+  bool move_samples(int slow, int fast, double share) {
     std::vector<int>& from = result_.placement.samples[at(slow)];
     std::vector<int>& to = result_.placement.samples[at(fast)];
-    const double excess = 1.0 - result_.times[at(fast)].score() / result_.times[at(slow)].score();
-    double wanted = part * excess * work(result_, slow);
+    double wanted = share * work_of(loads_, from);
     std::vector<int> stay;
     for (const int sample : from) {
       const auto size = static_cast<double>(loads_.normalised[at(sample)]);

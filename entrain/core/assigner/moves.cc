@@ -10,11 +10,6 @@ namespace {
 
 constexpr int kReach = 3;  // slots that a deferral changes at most
 
-// The slot of another replica at the same place of its order.
-int scaled_slot(int slot, int from_slots, int to_slots) {
-  return std::min(to_slots - 1, (2 * slot + 1) * to_slots / (2 * from_slots));
-}
-
 }  // namespace
 
 Mover::Mover(const AssignRequest& request,

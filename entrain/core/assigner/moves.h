@@ -1,6 +1,7 @@
 // The moves of the local search: random small changes of a placement.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "entrain/core/base/random.h"
@@ -9,6 +10,11 @@
 #include "entrain/core/graph/placement_edit.h"
 
 namespace entrain {
+
+// The slot of another replica at the same place of its order.
+inline int scaled_slot(int slot, int from_slots, int to_slots) {
+  return std::min(to_slots - 1, (2 * slot + 1) * to_slots / (2 * from_slots));
+}
 
 // Replicas that a move changed; none if the drawn move is impossible.
 struct Changed {

@@ -1,10 +1,12 @@
 // Local search on simulated step time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 #include "entrain/core/assigner/evaluators.h"
+#include "entrain/core/base/at.h"
 #include "entrain/core/baselines/loads.h"
 #include "entrain/core/baselines/request.h"
 #include "entrain/core/graph/placement.h"
@@ -27,6 +29,22 @@ inline bool slower_last(const ReplicaTimes& a, const ReplicaTimes& b) {
 // The replica with the largest penalised time, of all or of `members`.
 int slowest_of(const std::vector<ReplicaTimes>& times);
 int slowest_of(const std::vector<ReplicaTimes>& times, const std::vector<int>& members);
+
+// A lane's work is no measure of a replica whose time is an oversized sample's path through all
+// stages: shift(slow, fast, share) moves that share of the slowest replica's work to the fastest
+// and says whether the slower of both got faster. The share is less and less of what the slowest
+// takes more, until that fails or there is no `time` left.
+template <class Shift, class Time>
+void level_replicas(const std::vector<ReplicaTimes>& times, const Shift& shift, const Time& time) {
+  double part = 0.5;
+  while (part > 0.02 && time()) {
+    const int slow = slowest_of(times);
+    const int fast =
+        static_cast<int>(std::min_element(times.begin(), times.end(), slower_last) - times.begin());
+    const double excess = 1.0 - times[at(fast)].score() / times[at(slow)].score();
+    part = slow != fast && shift(slow, fast, part * excess) ? std::min(0.5, part * 1.5) : part / 2;
+  }
+}
 
 struct SearchPiece {
   int budget = 0;            // simulations of StepEvaluator::kUsualOperations

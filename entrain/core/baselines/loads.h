@@ -28,6 +28,15 @@ struct BatchLoads {
   std::vector<std::vector<double>> lane_bytes;
 };
 
+// Of some samples, in what `normalised` counts.
+inline double work_of(const BatchLoads& loads, const std::vector<int>& samples) {
+  double sum = 0;
+  for (const int sample : samples) {
+    sum += static_cast<double>(loads.normalised[static_cast<std::size_t>(sample)]);
+  }
+  return sum;
+}
+
 // With more modules than dimensions the lightest modules' lanes are left out.
 BatchLoads batch_loads(const Plan& plan, const StepCosts& costs);
 
