@@ -152,7 +152,7 @@ class Construction {
       for (const int replica : {slow, fast}) {
         if (!result_.times[at(replica)].fits() && request_.options.choose_slots) {
           const auto work = [&](const Evaluated& of) {
-            return work_of(loads_, of.placement.samples[at(replica)]);
+            return std::max(1.0, work_of(loads_, of.placement.samples[at(replica)]));
           };
           place_again(replica, work(result_) / work(before));
           fit = false;
@@ -184,8 +184,10 @@ class Construction {
   // By its rule, with so many times the slots.
   void place_again(int replica, double slots) {
     SlotRule& rule = rules_[at(replica)];
-    rule.num_slots = std::max(1, static_cast<int>(std::lround(rule.num_slots * slots)));
-    rule = rule_for(rule, static_cast<int>(result_.placement.samples[at(replica)].size()));
+    const int most = static_cast<int>(result_.placement.samples[at(replica)].size());
+    rule.num_slots = static_cast<int>(
+        std::clamp(std::round(rule.num_slots * slots), 1.0, static_cast<double>(most)));
+    rule = rule_for(rule, most);
     place_by_rule(request_, loads_, replica, rule, result_.placement);
     result_.times[at(replica)] = evaluators_.of(replica).evaluate(result_.placement, replica);
   }
