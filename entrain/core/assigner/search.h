@@ -33,11 +33,13 @@ int slowest_of(const std::vector<ReplicaTimes>& times, const std::vector<int>& m
 // A lane's work is no measure of a replica whose time is an oversized sample's path through all
 // stages: shift(slow, fast, share) moves that share of the slowest replica's work to the fastest
 // and says whether the slower of both got faster. The share is less and less of what the slowest
-// takes more, until that fails or there is no `time` left.
-template <class Shift, class Time>
-void level_replicas(const std::vector<ReplicaTimes>& times, const Shift& shift, const Time& time) {
+// takes more, while goes_on() and until even little of it does not help.
+template <class Shift, class GoesOn>
+void level_replicas(const std::vector<ReplicaTimes>& times,
+                    const Shift& shift,
+                    const GoesOn& goes_on) {
   double part = 0.5;
-  while (part > 0.02 && time()) {
+  while (part > 0.02 && goes_on()) {
     const int slow = slowest_of(times);
     const int fast =
         static_cast<int>(std::min_element(times.begin(), times.end(), slower_last) - times.begin());
