@@ -23,7 +23,7 @@ ModuleCosts module_costs(const std::vector<int>& units_of_samples, int num_stage
     stage.trainable = true;
     stage.trainable_parameters = 1;
     stage.parameter_bytes = 4;
-    stage.units.assign(at(result.first_unit.back()), unit);
+    stage.units.own().assign(at(result.first_unit.back()), unit);
   }
   return result;
 }

@@ -217,7 +217,7 @@ StageCosts random_stage_costs(Rng& rng, Flow flow, std::size_t num_units, bool l
     cost.time = times(100);
     cost.activation_bytes = between(rng, 0, 100);
     cost.output_bytes = between(rng, 1, 40);
-    stage.units.push_back(cost);
+    stage.units.own().push_back(cost);
   }
   return stage;
 }

@@ -89,7 +89,7 @@ TEST(ModuleBalance, CountsEmptySlotsAndAllStagesOfEachReplica) {
       UnitCost unit;
       unit.time.forward = std::chrono::seconds{share * size};
       unit.time.backward_input = std::chrono::seconds{100};
-      stage.units.push_back(unit);
+      stage.units.own().push_back(unit);
     }
     costs.modules[0].stages.push_back(stage);
   }
@@ -123,7 +123,7 @@ TEST(ModuleBalance, LeavesReplicasWithoutWorkOutOfTheMean) {
   costs.modules.resize(1);
   costs.modules[0].first_unit = {0, 1, 2};
   costs.modules[0].stages.resize(1);
-  costs.modules[0].stages[0].units.resize(2);
+  costs.modules[0].stages[0].units.own().resize(2);
   costs.modules[0].stages[0].units[0].time.forward = std::chrono::seconds{4};
   StepAssignment assignment;
   assignment.replicas.push_back({2, {{{{.sample = 0}}, {}}}});

@@ -14,7 +14,7 @@ std::vector<std::vector<double>> activations_of(const Plan& plan, const StepCost
       std::int64_t bytes = 0;
       for (const StageRef& ref : plan.lanes[at(lane)]) {
         const ModuleCosts& module = costs.modules[at(ref.module)];
-        const std::vector<UnitCost>& units = module.stages[at(ref.stage)].units;
+        const SharedVector<UnitCost>& units = module.stages[at(ref.stage)].units;
         const int end = module.first_unit[at(sample) + 1];
         for (int unit = module.first_unit[at(sample)]; unit < end; ++unit) {
           const bool kept = units[at(unit)].time.backward().count() > 0;

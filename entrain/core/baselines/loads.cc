@@ -8,15 +8,38 @@
 namespace entrain {
 namespace {
 
-// Work of every module on every lane, summed over the batch.
+// Work of every stage of a module, summed over the batch.
+std::vector<std::int64_t> stage_totals(const ModuleCosts& module) {
+  std::vector<std::int64_t> totals;
+  for (const StageCosts& stage : module.stages) {
+    const auto like =
+        std::find_if(module.stages.begin(), module.stages.end(), [&](const StageCosts& other) {
+          return other.units.begin() == stage.units.begin();
+        });
+    const auto earlier = static_cast<std::size_t>(like - module.stages.begin());
+    if (earlier < totals.size()) {
+      totals.push_back(totals[earlier]);
+      continue;
+    }
+    std::int64_t& total = totals.emplace_back(0);
+    for (const UnitCost& unit : stage.units) {
+      total += (unit.time.forward + unit.time.backward()).count();
+    }
+  }
+  return totals;
+}
+
+// [module][lane]
 std::vector<std::vector<std::int64_t>> lane_totals(const Plan& plan, const StepCosts& costs) {
   std::vector<std::vector<std::int64_t>> totals(costs.modules.size(),
                                                 std::vector<std::int64_t>(plan.lanes.size(), 0));
+  std::vector<std::vector<std::int64_t>> of_stages;
+  for (const ModuleCosts& module : costs.modules) {
+    of_stages.push_back(stage_totals(module));
+  }
   for (std::size_t lane = 0; lane < plan.lanes.size(); ++lane) {
     for (const StageRef& ref : plan.lanes[lane]) {
-      for (const UnitCost& unit : costs.modules[at(ref.module)].stages[at(ref.stage)].units) {
-        totals[at(ref.module)][lane] += (unit.time.forward + unit.time.backward()).count();
-      }
+      totals[at(ref.module)][lane] += of_stages[at(ref.module)][at(ref.stage)];
     }
   }
   return totals;
@@ -43,6 +66,27 @@ std::vector<int> heaviest_lanes(const Plan& plan, const StepCosts& costs) {
   return result;
 }
 
+// [unit] loads of a module's units on `lanes`.
+std::vector<Load> unit_loads(const Plan& plan,
+                             const StepCosts& costs,
+                             int module,
+                             const std::vector<int>& lanes) {
+  const ModuleCosts& of = costs.modules[at(module)];
+  std::vector<Load> result(at(of.first_unit.back()));
+  for (std::size_t d = 0; d < lanes.size(); ++d) {
+    for (const StageRef& ref : plan.lanes[at(lanes[d])]) {
+      if (ref.module == module) {
+        const SharedVector<UnitCost>& units = of.stages[at(ref.stage)].units;
+        for (std::size_t unit = 0; unit < result.size(); ++unit) {
+          result[unit][d] +=
+              static_cast<double>((units[unit].time.forward + units[unit].time.backward()).count());
+        }
+      }
+    }
+  }
+  return result;
+}
+
 void add(Load& load, const Load& other) {
   for (std::size_t d = 0; d < load.size(); ++d) {
     load[d] += other[d];
@@ -55,28 +99,19 @@ BatchLoads batch_loads(const Plan& plan, const StepCosts& costs) {
   BatchLoads result;
   result.lanes = heaviest_lanes(plan, costs);
   const int llm = costs.llm_module();
-  const auto unit_load = [&](int module, int unit) {
-    Load load{};
-    for (std::size_t d = 0; d < result.lanes.size(); ++d) {
-      load[d] = static_cast<double>(
-          lane_time(costs, plan.lanes[at(result.lanes[d])], module, unit).count());
-    }
-    return load;
-  };
   result.sample.resize(at(costs.num_samples));
   result.text_only.assign(at(costs.num_samples), 1);
   for (int module = 0; module <= llm; ++module) {
     const std::vector<int>& first = costs.modules[at(module)].first_unit;
-    std::vector<Load>& loads = module == llm ? result.llm : result.unit.emplace_back();
-    loads.reserve(at(first.back()));
+    std::vector<Load> loads = unit_loads(plan, costs, module, result.lanes);
     for (int sample = 0; sample < costs.num_samples; ++sample) {
       for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
-        loads.push_back(unit_load(module, unit));
-        add(result.sample[at(sample)], loads.back());
-        result.text_only[at(sample)] =
-            static_cast<char>(result.text_only[at(sample)] != 0 && module == llm);
+        add(result.sample[at(sample)], loads[at(unit)]);
       }
+      const bool has_units = first[at(sample)] < first[at(sample + 1)];
+      result.text_only[at(sample)] &= static_cast<char>(module == llm || !has_units);
     }
+    (module == llm ? result.llm : result.unit.emplace_back()) = std::move(loads);
   }
   for (const Load& load : result.sample) {
     add(result.total, load);

@@ -27,7 +27,7 @@ StepCosts ten_tokens() {
   costs.modules[0].first_unit = {0, 1};
   costs.modules[0].tokens = {10};
   StageCosts& stage = costs.modules[0].stages.emplace_back();
-  stage.units.resize(1);
+  stage.units.own().resize(1);
   stage.units[0].time.forward = nanoseconds{2 * 50 + 10 * 10 + 100 * 3};
   stage.chunk_weights.forward = {2, 10, 100};
   stage.key_value_bytes_per_token = 7;

@@ -306,7 +306,7 @@ ModuleCosts module_costs(const std::vector<std::vector<TableUnit>>& units,
     stage.trainable = trainable;
     for (const int row : rows) {
       for (const TableUnit& unit : units[at(row)]) {
-        UnitCost& cost = stage.units.emplace_back(stage_cost(unit, range, layers));
+        UnitCost& cost = stage.units.own().emplace_back(stage_cost(unit, range, layers));
         if (!trainable) {
           cost.time.backward_weight = nanoseconds{0};
         }

@@ -89,19 +89,4 @@ nanoseconds transfer_time(const LinkSpec& link, std::int64_t bytes) {
   return link.latency + nanoseconds{static_cast<double>(whole) < transfer ? whole + 1 : whole};
 }
 
-nanoseconds lane_time(const StepCosts& costs,
-                      const std::vector<StageRef>& lane,
-                      int module,
-                      int unit) {
-  nanoseconds total{0};
-  for (const StageRef& ref : lane) {
-    if (ref.module == module) {
-      const OperationTimes& time =
-          costs.modules[at(module)].stages[at(ref.stage)].units[at(unit)].time;
-      total += time.forward + time.backward();
-    }
-  }
-  return total;
-}
-
 }  // namespace entrain

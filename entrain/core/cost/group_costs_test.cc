@@ -32,12 +32,6 @@ TEST(OperationTime, IsLaunchPlusItems) {
   EXPECT_THROW(operation_time(costs, OperationKind::kSend, unit, group), InternalError);
 }
 
-TEST(LaneTime, SumsTheStagesOfAModuleOnTheLane) {
-  const StepCosts costs = step_costs(paper_model(), paper_plan(), paper_profile(), paper_batch());
-  EXPECT_EQ(lane_time(costs, {{0, 0}, {0, 1}, {1, 0}}, 0, 0).count(), 24 + 36 + 44 + 36 + 24 + 32);
-  EXPECT_EQ(lane_time(costs, {{0, 0}}, 1, 0).count(), 0);
-}
-
 TEST(TransferTime, IsLatencyPlusBytesRoundedUp) {
   EXPECT_EQ(transfer_time({}, 1 << 30).count(), 0);
   EXPECT_EQ(transfer_time({nanoseconds{7}, 0}, 100).count(), 7);

@@ -257,11 +257,12 @@ class StepCostBuilder {
           result.stages[alike].output_width == stage.output_width) {
         stage.units = result.stages[alike].units;
       } else {
-        stage.units.reserve(result.tokens.size());
+        std::vector<UnitCost>& units = stage.units.own();
+        units.reserve(result.tokens.size());
         for (const Run& run : runs) {
           UnitCost cost = cost_of_unit(rates, run.features);
           cost.output_bytes = output_bytes(run);
-          stage.units.insert(stage.units.end(), at(run.count), cost);
+          units.insert(units.end(), at(run.count), cost);
         }
       }
       count(stage, runs);

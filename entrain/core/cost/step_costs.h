@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "entrain/core/base/shared_vector.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/spec/profile.h"
@@ -92,7 +93,7 @@ struct StageCosts {
   // optimizer.
   std::chrono::nanoseconds reduce{0};
   std::chrono::nanoseconds optimizer{0};
-  std::vector<UnitCost> units;    // [unit]
+  SharedVector<UnitCost> units;   // [unit]; stages of like layers share them
   std::int64_t output_width = 0;  // numbers of a row that it sends on
   ChunkWeights chunk_weights;     // LLM stages
   // LLM stages: keys and values of all their layers, per token of the lane and device.
@@ -208,11 +209,5 @@ RecomputeBytes recompute_bytes(const StepCosts& costs, const UnitKey& unit, cons
 // Time of one message over the link: latency + bytes / bandwidth, rounded up.
 // Throws    InvalidInput beyond 2^62 ns.
 std::chrono::nanoseconds transfer_time(const LinkSpec& link, std::int64_t bytes);
-
-// Sum over stages of a lane of forward + backward of one unit, without launch constants.
-std::chrono::nanoseconds lane_time(const StepCosts& costs,
-                                   const std::vector<StageRef>& lane,
-                                   int module,
-                                   int unit);
 
 }  // namespace entrain

@@ -377,7 +377,7 @@ TEST(StepCosts, KnowMessagesOfStagesThatCostTheSame) {
   const StepCosts of_free = step_costs(paper_model(), paper_plan(), free, paper_batch());
   for (std::size_t module = 0; module < costs.modules.size(); ++module) {
     for (std::size_t stage = 0; stage < costs.modules[module].stages.size(); ++stage) {
-      const std::vector<UnitCost>& units = costs.modules[module].stages[stage].units;
+      const SharedVector<UnitCost>& units = costs.modules[module].stages[stage].units;
       for (std::size_t unit = 0; unit < units.size(); ++unit) {
         EXPECT_EQ(of_free.modules[module].stages[stage].units[unit].output_bytes,
                   units[unit].output_bytes);

@@ -50,54 +50,53 @@ KindCosts::KindCosts(const ModuleCosts& from, std::vector<int>& kind_of_stage)
     const OperationTimes& time = from.stages[stage - 1].launch;
     launch_work += (time.forward + time.backward()).count();
   }
-  add_units(from, kind_of_stage);
-  add_samples();
+  add_up(find_kinds(from, kind_of_stage));
 }
 
-bool KindCosts::cost_the_same(const StageCosts& a, const StageCosts& b) {
-  return launch_of(a) == launch_of(b) &&
-         std::equal(a.units.begin(),
-                    a.units.end(),
-                    b.units.begin(),
-                    b.units.end(),
-                    [](const UnitCost& x, const UnitCost& y) { return flat(x) == flat(y); });
+bool KindCosts::costs_as(const StageCosts& stage, std::size_t kind) const {
+  const std::span<const UnitCost> units = kinds[kind];
+  return launch[kind] == launch_of(stage) &&
+         (stage.units.begin() == units.data() ||
+          std::equal(units.begin(),
+                     units.end(),
+                     stage.units.begin(),
+                     stage.units.end(),
+                     [](const UnitCost& x, const UnitCost& y) { return flat(x) == flat(y); }));
 }
 
-void KindCosts::add_units(const ModuleCosts& from, std::vector<int>& kind_of_stage) {
-  std::vector<std::int64_t> times;  // [kind] stages of it
+std::vector<std::int64_t> KindCosts::find_kinds(const ModuleCosts& from,
+                                                std::vector<int>& kind_of_stage) {
+  std::vector<std::int64_t> result;
   for (const StageCosts& stage : from.stages) {
-    const auto like = std::find_if(kinds.begin(), kinds.end(), [&](const StageCosts* other) {
-      return cost_the_same(*other, stage);
-    });
-    const auto kind = static_cast<std::size_t>(like - kinds.begin());
+    std::size_t kind = 0;
+    while (kind < kinds.size() && !costs_as(stage, kind)) {
+      ++kind;
+    }
     kind_of_stage.push_back(static_cast<int>(kind));
-    if (like == kinds.end()) {
-      kinds.push_back(&stage);
-      times.push_back(0);
+    if (kind == kinds.size()) {
+      kinds.emplace_back(stage.units.begin(), stage.units.size());
       launch.push_back(launch_of(stage));
+      result.push_back(0);
     }
-    ++times[kind];
+    ++result[kind];
   }
-  for (std::size_t kind = 0; kind < times.size(); ++kind) {
-    const std::vector<UnitCost>& units = kinds[kind]->units;
-    for (std::size_t unit = 0; unit < at(from.first_unit.back()); ++unit) {
-      const OperationTimes& time = units[unit].time;
-      work[unit] += times[kind] * (time.forward + time.backward()).count();
-    }
-  }
+  return result;
 }
 
-// The sums over each sample's units: most samples are in one slot.
-void KindCosts::add_samples() {
+// What units work, and the sums over each sample's units: most samples are in one slot.
+void KindCosts::add_up(const std::vector<std::int64_t>& num_stages_of) {
   const std::vector<int>& first = *first_unit;
-  const std::size_t num_kinds = kinds.size();
-  sums.resize((first.size() - 1) * num_kinds);
+  const std::size_t num_units = at(first.back());
+  sums.resize((first.size() - 1) * kinds.size());
   for (std::size_t sample = 0; sample + 1 < first.size(); ++sample) {
     for (std::size_t unit = at(first[sample]); unit < at(first[sample + 1]); ++unit) {
-      for (std::size_t kind = 0; kind < num_kinds; ++kind) {
-        add(cost(unit, kind), sums[sample * num_kinds + kind]);
+      for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+        const GraphUnit unit_cost = cost(unit, kind);
+        add(unit_cost, sums[sample * kinds.size() + kind]);
+        work[unit] += num_stages_of[kind] *
+                      (unit_cost.forward + unit_cost.backward_input + unit_cost.backward_weight);
       }
-      work[at(first.back()) + sample] += work[unit];
+      work[num_units + sample] += work[unit];
     }
   }
 }

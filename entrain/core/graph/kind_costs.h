@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
@@ -22,14 +23,14 @@ struct KindCosts {
 
   [[nodiscard]] GraphUnit cost(std::size_t number, std::size_t kind) const {
     const std::size_t num_units = static_cast<std::size_t>(first_unit->back());
-    return number < num_units ? flat(kinds[kind]->units[number])
+    return number < num_units ? flat(kinds[kind][number])
                               : sums[(number - num_units) * kinds.size() + kind];
   }
 
   int num_stages = 0;
   int first_backward = 0;                        // by its own trainable stages; num_stages if none
   const std::vector<int>* first_unit = nullptr;  // [sample + 1]
-  std::vector<const StageCosts*> kinds;          // a stage of each
+  std::vector<std::span<const UnitCost>> kinds;  // the units of a stage of each
   std::vector<GraphUnit> sums;                   // [sample × kinds + kind]
   std::vector<GraphUnit> launch;                 // [kind] launch constants
   std::vector<std::int64_t> work;  // [number] nanoseconds forward and backward over all stages
@@ -46,9 +47,10 @@ struct KindCosts {
             0,
             cost.recompute};
   }
-  [[nodiscard]] static bool cost_the_same(const StageCosts& a, const StageCosts& b);
-  void add_units(const ModuleCosts& from, std::vector<int>& kind_of_stage);
-  void add_samples();
+  [[nodiscard]] bool costs_as(const StageCosts& stage, std::size_t kind) const;
+  // Returns the stages of each kind.
+  std::vector<std::int64_t> find_kinds(const ModuleCosts& from, std::vector<int>& kind_of_stage);
+  void add_up(const std::vector<std::int64_t>& num_stages_of);
 };
 
 }  // namespace entrain

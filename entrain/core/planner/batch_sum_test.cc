@@ -18,7 +18,7 @@ std::int64_t expect_same_costs(const StepCosts& costs, const StepCosts& of_sum) 
     for (std::size_t stage = 0; stage < costs.modules[module].stages.size(); ++stage) {
       OperationTimes times;
       std::int64_t bytes = 0;
-      const std::vector<UnitCost>& units = costs.modules[module].stages[stage].units;
+      const SharedVector<UnitCost>& units = costs.modules[module].stages[stage].units;
       for (const UnitCost& unit : units) {
         times += unit.time;
         bytes += unit.activation_bytes;

@@ -26,7 +26,7 @@ class TurnedOut : public testing::Test {
       module.first_unit = {0, 1, 2, 3, 4};
       module.stages.resize(at(stages));
       for (StageCosts& stage : module.stages) {
-        stage.units.resize(4);
+        stage.units.own().resize(4);
         for (UnitCost& unit : stage.units) {
           unit.time.forward = std::chrono::nanoseconds(1000);
         }
