@@ -261,6 +261,8 @@ def seeds_of(text):
     for part in text.split(","):
         first, _, last = part.partition("-")
         seeds += range(int(first), int(last or first) + 1)
+    if not seeds:
+        raise ValueError(f"{text}: no seeds")
     return seeds
 
 

@@ -2,16 +2,18 @@
 
 For every generated family (families.py; even seeds report, odd ones are for learning) and setting
 of memory, schedule and freezing: the step time of `entrain` with several budgets over the best
-known. The best known is the least of every run so far, with any budget; it is kept in `--best`, a
-JSON lines file with the step time, its bound, the budget and a digest of the index, and is added
-to: `benchmarks/results/best_known_202611.jsonl` is one. `--long` searches for it. `--limits`
+known. The best known is the least of every run so far, with any budget, this one included. It is
+read from `benchmarks/results/best_known_202611.jsonl`, or from `--best`, a file of your own that is
+added to: a line a case with the step time, its bound, the budget and a digest of the index. `--long`
+searches for it. "half" memory is half of the bytes that `lpt-2d` needs with `1f1b`. `--limits`
 compares limits of memory with each other instead: how often a tighter one has a faster step, which
 a search that never errs would not let happen. `--rivals` compares with every other policy under
 every schedule instead.
 
 Example:
+    python benchmarks/pressure.py --families pixels-1.1,oversized-5 --output page.md
+    cp benchmarks/results/best_known_202611.jsonl best.jsonl
     python benchmarks/pressure.py --long 100000 --best best.jsonl
-    python benchmarks/pressure.py --best best.jsonl --output page.md
     python benchmarks/pressure.py --every 13 --budgets 10,1000,100000,1000000 --best best.jsonl
     python benchmarks/pressure.py --limits 30-100 --output limits.md
     python benchmarks/pressure.py --rivals --memory free,equal --schedules entrain
@@ -37,34 +39,80 @@ SCHEDULES = ("1f1b", "entrain")
 FROZEN = ("no", "yes")
 RIVAL_SCHEDULES = "gpipe,1f1b,1f1b-eager,zb-h1,zb-h2,entrain"
 TOLERANCE = 1.002  # of the step time: who is slower by more has lost
+KNOWN = Path(__file__).parent / "results" / "best_known_202611.jsonl"
+
+
+def names_of(allowed):
+    """A type of argparse: comma-separated names."""
+
+    def names(text):
+        given = text.split(",")
+        unknown = [name for name in given if name not in allowed]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} given; allowed: {', '.join(allowed)}")
+        return given
+
+    return names
+
+
+def positive(text):
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} given; allowed: 1 and more")
+    return number
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--entrain", default="build/core/entrain/cli/entrain")
-    parser.add_argument("--families", default=",".join(FAMILIES))
-    parser.add_argument("--seeds", default="2", help="such as 2,4 or 1-6")
-    parser.add_argument("--budgets", default="10,100,default,10000", help="evaluations")
-    parser.add_argument("--long", type=int, default=0, help="evaluations; only looks for the best")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--entrain", default="build/core/entrain/cli/entrain", help="the program")
     parser.add_argument(
-        "--limits", default="", help="percent of the bytes of lpt-2d, such as 30-100"
+        "--families", type=names_of(FAMILIES), default=list(FAMILIES), help="default: all"
+    )
+    parser.add_argument(
+        "--seeds", type=seeds_of, default=[2], help="such as 2,4 or 1-6; default: 2"
+    )
+    parser.add_argument(
+        "--budgets",
+        default="10,100,default,10000",
+        help="evaluations, ascending, or `default`; default: 10,100,default,10000",
+    )
+    parser.add_argument(
+        "--long", type=positive, default=0, help="evaluations; only looks for the best (--best)"
+    )
+    parser.add_argument(
+        "--limits", default="", help="percent of the bytes of lpt-2d with 1f1b, such as 30-100"
     )
     parser.add_argument(
         "--rivals", action="store_true", help="the fastest other policy × schedule over entrain's"
     )
-    parser.add_argument("--memory", default=",".join(MEMORY))
-    parser.add_argument("--schedules", default=",".join(SCHEDULES))
-    parser.add_argument("--frozen", default=",".join(FROZEN), help="encoders frozen: no, yes")
+    for name, allowed in (("memory", MEMORY), ("schedules", SCHEDULES), ("frozen", FROZEN)):
+        listed = ",".join(allowed)
+        parser.add_argument(
+            f"--{name}", type=names_of(allowed), default=list(allowed), help=f"default: {listed}"
+        )
     parser.add_argument("--chunks", action="store_true", help="allow chunks")
     parser.add_argument(
-        "--every", type=int, default=1, help="one case of so many; 13 gives each setting in turn"
+        "--every",
+        type=positive,
+        default=1,
+        help="one case of so many, of families × memory × schedules × frozen in that order; 13 "
+        "gives each setting in turn",
     )
-    parser.add_argument("--batch", type=int, default=512)
-    parser.add_argument("--replicas", type=int, default=4)
-    parser.add_argument("--best", default="best.jsonl", help="best known step times; added to")
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--batch", type=positive, default=512, help="samples; default: 512")
+    parser.add_argument("--replicas", type=positive, default=4, help="default: 4")
+    parser.add_argument(
+        "--best", default="", help="best known step times, added to (default: the repository's)"
+    )
+    parser.add_argument("--jobs", type=positive, default=1, help="cases at a time; default: 1")
     parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.long and not options.best:
+        parser.error("--long needs --best, the file that it adds to")
+    if not Path(options.entrain).exists():
+        parser.error(f"--entrain {options.entrain}: no such file (`make core-test` builds one)")
+    return options
 
 
 def run(command):
@@ -168,8 +216,12 @@ def learn(best, case, results):
             best[case.key] = entry
 
 
-def page(options, budgets, cases, results, best):
-    """Step time over the best known: mean and worst over families, a row a setting."""
+def listed(seeds):
+    return ", ".join(map(str, seeds))
+
+
+def page(options, budgets, cases, results, best, known):
+    """Step time over the best known, of which `known` cases were: mean and worst, a row a setting."""
     rows = []
     settings = sorted({(c.memory, c.schedule, c.frozen) for c in cases})
     for setting in [*settings, ("all", "all", "all")]:
@@ -192,6 +244,7 @@ def page(options, budgets, cases, results, best):
             if step
         )
     ]
+    families = sorted({case.family for case in cases})
     slowest = max(ms for values in results.values() for *_, ms in values)
     header = ["memory", "schedule", "frozen", "fit", *budgets, "best over bound"]
     return "\n".join(
@@ -199,16 +252,17 @@ def page(options, budgets, cases, results, best):
             "# The policy `entrain` under pressure: generated families",
             "",
             f"{machine.describe()}; simulated, analytic A40 profile, 8 lanes × {options.replicas}",
-            f"replicas, {options.batch} samples, seeds {options.seeds}, one batch each.",
+            f"replicas, {options.batch} samples, seeds {listed(options.seeds)}, one batch each.",
             "",
-            "Step time over the best known, mean / worst over families, by budget of evaluations:",
+            "Step time over the best known, mean / worst over families, by budget of evaluations",
+            f"({known} of {len(cases)} cases were known before; of others this run's best counts):",
             "",
             *table(header, rows),
             "",
             f"A larger budget was slower in {len(rising)} of {len(cases)} cases.",
             f"Assigning took {slowest:.0f} ms at most.",
             "",
-            *(f"- `{name}`: {FAMILIES[name].description}" for name in options.families.split(",")),
+            *(f"- `{name}`: {FAMILIES[name].description}" for name in families),
             "",
         ]
     )
@@ -273,7 +327,7 @@ def rivals_page(options, cases):
         [
             "# The policy `entrain` against every other policy under every schedule",
             "",
-            f"{machine.describe()}; generated families, seeds {options.seeds}, simulated.",
+            f"{machine.describe()}; generated families, seeds {listed(options.seeds)}, simulated.",
             f"Step of the fastest rival (ten policies × {RIVAL_SCHEDULES}) that keeps the same limit,",
             "over `entrain`'s with the default budget; a rival is faster below 0.998:",
             "",
@@ -289,11 +343,12 @@ def fastest(a, b):
 
 def main():
     options = parse()
-    names, seeds = options.families.split(","), seeds_of(options.seeds)
-    memory = ["limits"] if options.limits else options.memory.split(",")
-    settings = itertools.product(memory, options.schedules.split(","), options.frozen.split(","))
+    names, seeds = options.families, options.seeds
+    memory = ["limits"] if options.limits else options.memory
+    settings = itertools.product(memory, options.schedules, options.frozen)
     budgets = [options.long] if options.long else options.budgets.split(",")
-    best = read_best(options.best)
+    best = read_best(options.best or KNOWN)
+    before = set(best)
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         cases = []
@@ -316,10 +371,12 @@ def main():
             for number, (case, result) in enumerate(done, 1):
                 results[case.key] = result
                 learn(best, case, result)
-                keep_best(options.best, best)
+                if options.best:
+                    keep_best(options.best, best)
                 print(f"{number}/{len(cases)} {case.key}", file=sys.stderr)
     if not options.long:
-        machine.give(page(options, budgets, cases, results, best), options.output)
+        known = sum(case.key in before for case in cases)
+        machine.give(page(options, budgets, cases, results, best, known), options.output)
 
 
 if __name__ == "__main__":
