@@ -1,4 +1,5 @@
 // entrain assign: one step's assignment as JSON.
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -42,16 +43,35 @@ std::string duration(double seconds) {
 // What one row of the comparison holds.
 struct Row {
   StepAssignment assignment;
-  bool own_slots = false;  // the policy chose how many
+  bool own_slots = false;       // the policy chose how many
+  std::int64_t peak_bytes = 0;  // of the fullest lane
+  std::int64_t over_bytes = 0;  // by how much a lane exceeds its limit
 };
 
-std::vector<std::string> cells_of(const Row& row) {
+int num_chunks(const ReplicaAssignment& replica) {
+  int count = 0;
+  for (const Slot& slot : replica.modules.back()) {
+    count += static_cast<int>(std::count_if(
+        slot.begin(), slot.end(), [](const WorkItem& item) { return item.is_chunk(); }));
+  }
+  return count;
+}
+
+// What the table shows only where there is something of it.
+struct Shown {
+  bool chunks = false;
+  bool over = false;
+};
+
+std::vector<std::string> cells_of(const Row& row, const Shown& shown) {
   const StepAssignment& assignment = row.assignment;
   std::vector<int> slots;
   std::int64_t deferred = 0;
+  int chunks = 0;
   for (const ReplicaAssignment& replica : assignment.replicas) {
     slots.push_back(replica.num_slots);
     deferred += std::ssize(deferrals(replica));
+    chunks += num_chunks(replica);
   }
   std::vector<std::string> cells = {assignment.policy,
                                     duration(assignment.stats.makespan_s),
@@ -59,6 +79,13 @@ std::vector<std::string> cells_of(const Row& row) {
                                     format_fixed(100 * assignment.stats.gap, 1) + " %",
                                     format_range(slots) + (row.own_slots ? " own" : ""),
                                     std::to_string(deferred)};
+  if (shown.chunks) {
+    cells.push_back(std::to_string(chunks));
+  }
+  cells.push_back(format_bytes(row.peak_bytes));
+  if (shown.over) {
+    cells.push_back(row.over_bytes > 0 ? format_bytes(row.over_bytes) : "-");
+  }
   for (const auto& [module, balance] : assignment.stats.modules) {
     cells.push_back(format_fixed(balance.cv, 3));
     cells.push_back(format_fixed(1e3 * balance.std_s, 3));
@@ -67,8 +94,17 @@ std::vector<std::string> cells_of(const Row& row) {
   return cells;
 }
 
-std::string summary_table(const std::vector<Row>& rows) {
+std::string summary_table(const std::vector<Row>& rows, bool chunks) {
+  const bool over =
+      std::any_of(rows.begin(), rows.end(), [](const Row& row) { return row.over_bytes > 0; });
   std::vector<std::string> header = {"policy", "step time", "bound", "gap", "K", "deferred"};
+  if (chunks) {
+    header.emplace_back("chunks");
+  }
+  header.emplace_back("peak memory");
+  if (over) {
+    header.emplace_back("over limit by");
+  }
   for (const auto& [module, balance] : rows.front().assignment.stats.modules) {
     header.push_back(module + " CV");
     header.push_back(module + " std ms");
@@ -76,7 +112,7 @@ std::string summary_table(const std::vector<Row>& rows) {
   header.emplace_back("assign");
   Table table(header);
   for (const Row& row : rows) {
-    table.add_row(cells_of(row));
+    table.add_row(cells_of(row, {chunks, over}));
   }
   return table.to_text();
 }
@@ -108,7 +144,8 @@ int best_slots_of(const std::string& policy,
   return best_slots(trials);
 }
 
-// Assigns by every policy; those for which nothing fits are named on standard error.
+// Assigns by every policy; those for which nothing fits are named on standard error, and where no
+// table will show it, those that exceed the memory limit.
 std::vector<Row> assign_all(const std::vector<std::string>& policies,
                             StudyStep step,
                             const Study& study,
@@ -124,9 +161,18 @@ std::vector<Row> assign_all(const std::vector<std::string>& policies,
         own || slots.empty() ? plan_slots : best_slots_of(policy, step, study, slots, options);
     try {
       const AssignRequest request = assign_request(step, study, options.step, options.policy);
-      rows.push_back({simulate_step(policy, request, kAsked).assignment, own});
+      const SimulatedStep simulated = simulate_step(policy, request, kAsked);
+      const std::vector<std::int64_t>& peaks = simulated.peak_bytes;
+      rows.push_back({simulated.assignment, own, *std::max_element(peaks.begin(), peaks.end())});
+      if (simulated.excess) {
+        rows.back().over_bytes = simulated.excess->over();
+      }
+      if (simulated.excess && (policies.size() == 1 || options.json)) {
+        std::cerr << "entrain: warning: policy " << policy << " exceeds the memory limit: "
+                  << to_string(simulated.program, *simulated.excess) << "\n";
+      }
     } catch (const NothingFits& no) {
-      std::cerr << "entrain: " << policy << ": nothing fits: " << no.what() << "\n";
+      std::cerr << "entrain: policy " << policy << ": nothing fits: " << no.what() << "\n";
     }
   }
   return rows;
@@ -142,7 +188,7 @@ int run(const AssignFlags& options) {
   const Study study = open_study(options.study, options.plan);
   Plan plan = make_plan(options.plan, study);
   if (!options.schedule.empty()) {
-    plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
+    plan.schedule = parse_name(options.schedule, schedule_names(), "--schedule");
   }
   const StudyStep step =
       make_step(study, plan, parse_memory_rule(options.plan.memory), options.step);
@@ -170,7 +216,7 @@ int run(const AssignFlags& options) {
   print_text(
       concat(study.note(),
              "\n",
-             summary_table(rows),
+             summary_table(rows, step.plan.limits.chunks),
              "step ",
              options.step,
              " under schedule ",
@@ -180,7 +226,9 @@ int run(const AssignFlags& options) {
              " for every policy that does not choose its own (\"own\")\n"
              "bound: a time that no assignment and no order of this schedule's operations on "
              "these lanes can beat; gap: step time above it\n"
-             "deferred: samples whose LLM work runs later; CV, std: of forward times of one "
+             "deferred: samples whose LLM work runs later; ",
+             step.plan.limits.chunks ? "chunks: token ranges; " : "",
+             "peak memory: activations of the fullest lane;\nCV, std: of forward times of one "
              "replica's slots, mean of replicas; assign: time taken\n"));
   if (!options.output.empty()) {
     out() << "written to " << options.output << "\n";
@@ -208,10 +256,10 @@ void add_assign_command(CLI::App& app, Action& action) {
                    options->policies,
                    "one or more, or all, to be compared: " + join(policy_names()))
       ->capture_default_str();
-  command->add_option(
-      "--schedule",
-      options->schedule,
-      "under which step times are simulated (default: the plan's): " + join(schedule_names()));
+  command->add_option("--schedule",
+                      options->schedule,
+                      "the one under which step times are simulated (default: the plan's): " +
+                          join(schedule_names()));
   command->add_option("--step", options->step, "which step's batch")
       ->transform(whole(0, kMostSteps))
       ->capture_default_str();

@@ -175,4 +175,14 @@ std::vector<std::string> parse_names(const std::string& text,
   return names;
 }
 
+std::string parse_name(const std::string& text,
+                       const std::vector<std::string>& allowed,
+                       const std::string& option) {
+  const std::vector<std::string> names = parse_names(text, allowed, option);
+  if (names.size() > 1) {
+    throw InvalidInput(concat(option, ": '", text, "' given; this command takes one name"));
+  }
+  return names.front();
+}
+
 }  // namespace entrain::cli

@@ -88,5 +88,10 @@ void print_notes(const std::vector<std::string>& notes);
 std::vector<std::string> parse_names(const std::string& text,
                                      const std::vector<std::string>& allowed,
                                      const std::string& option);
+// Likewise where only one is taken.
+// Throws  InvalidInput naming `option`, for several too.
+std::string parse_name(const std::string& text,
+                       const std::vector<std::string>& allowed,
+                       const std::string& option);
 
 }  // namespace entrain::cli

@@ -49,12 +49,31 @@ std::vector<std::vector<Operation>> read_order(const std::string& file, const Pl
   }
 }
 
+// Nanoseconds of the policy's step without memory limits; 0 where the plan has none, or where the
+// policy does the same with them.
+std::int64_t unlimited_step(const std::string& policy,
+                            const StudyStep& step,
+                            const Study& study,
+                            std::int64_t step_index,
+                            const SimulatedStep& limited) {
+  if (step.plan.limits.bytes_per_lane == 0 && step.plan.limits.lane_bytes.empty()) {
+    return 0;
+  }
+  StudyStep unlimited = step;
+  unlimited.plan.limits.bytes_per_lane = 0;
+  unlimited.plan.limits.lane_bytes.clear();
+  const SimulatedStep simulated =
+      simulate_step(policy, assign_request(unlimited, study, step_index), {.prove = false});
+  const std::int64_t time = simulated.timeline.makespan.count();
+  return time == limited.timeline.makespan.count() ? 0 : time;
+}
+
 int run(const ExplainFlags& options) {
   const Study study = open_study(options.study, options.plan);
-  const std::string policy = parse_names(options.policy, policy_names(), "--policy").front();
+  const std::string policy = parse_name(options.policy, policy_names(), "--policy");
   Plan plan = make_plan(options.plan, study);
   if (!options.schedule.empty()) {
-    plan.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
+    plan.schedule = parse_name(options.schedule, schedule_names(), "--schedule");
   }
   const std::int64_t step_index = step_to_explain(options, study);
   const StudyStep step = make_step(study, plan, parse_memory_rule(options.plan.memory), step_index);
@@ -80,6 +99,9 @@ int run(const ExplainFlags& options) {
   request.replica = options.replica;
   request.slot = options.slot;
   request.stories = options.stories;
+  if (options.assignment.empty() && options.torch_order.empty()) {
+    request.unlimited_ns = unlimited_step(policy, step, study, step_index, simulated);
+  }
   if (!options.sample.empty()) {
     request.sample =
         place_of_sample(step.batch.ids, options.sample, concat(" of step ", step_index));

@@ -72,7 +72,7 @@ void set_lanes(const PlanFlags& options,
   virtual_stages = options.virtual_stages;
   shared_lanes = lanes_of_layout(options.layout);
   if (!options.schedule.empty()) {
-    request.schedule = parse_names(options.schedule, schedule_names(), "--schedule").front();
+    request.schedule = parse_name(options.schedule, schedule_names(), "--schedule");
     if (request.schedule == "dip" && options.layout == "apart") {
       throw InvalidInput("--layout apart: schedule 'dip' needs lanes that all modules share");
     }
@@ -101,7 +101,7 @@ LaneSplitResult search(const PlanFlags& options, const Study& study) {
   request.lanes = options.lanes;
   request.replicas = std::max(1, options.replicas);
   request.num_slots = options.num_slots;
-  request.policy = parse_names(options.policy, policy_names(), "--policy").front();
+  request.policy = parse_name(options.policy, policy_names(), "--policy");
   set_lanes(options, request.shared_lanes, request.virtual_stages, request);
   request.limits.bytes_per_lane = options.memory_mib << 20U;
   request.limits.chunks = options.chunks;
@@ -197,7 +197,7 @@ PlanSearchRequest cluster_request(const PlanFlags& options) {
   request.recompute = recompute_rule(options.recompute);
   request.state.shard_optimizer = options.shard_optimizer == "always";
   request.any_optimizer = options.shard_optimizer == "auto";
-  request.policy = parse_names(options.policy, policy_names(), "--policy").front();
+  request.policy = parse_name(options.policy, policy_names(), "--policy");
   set_lanes(options, request.space.shared_lanes, request.space.virtual_stages, request);
   request.limits.chunks = options.chunks;
   request.space.replicas = options.replicas;

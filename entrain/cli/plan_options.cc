@@ -203,7 +203,7 @@ void add_plan_search_options(CLI::App& command, const std::shared_ptr<PlanFlags>
 }
 
 void check_planner(const CLI::App& command, const PlanFlags& options) {
-  parse_names(options.planner, planner_names(), "--planner");
+  parse_name(options.planner, planner_names(), "--planner");
   const std::vector<std::string> fixed = {"one-sample", "four-samples", "megatron-even"};
   if (std::find(fixed.begin(), fixed.end(), options.planner) == fixed.end()) {
     if (command.count("--tensor-parallel") > 0) {

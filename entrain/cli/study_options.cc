@@ -78,10 +78,16 @@ Study open_study(const StudyInputs& inputs, bool draws) {
 }
 
 Study open_study(StudyInputs inputs, const PlanOptions& plan) {
-  const bool assumed = inputs.costs.empty() && inputs.profile.empty();
   const std::optional<CostOrigin> origin =
-      assumed && !plan.file.empty() ? plan_origin(plan.file) : std::nullopt;
-  if (!origin.has_value()) {
+      plan.file.empty() ? std::nullopt : plan_origin(plan.file);
+  if (origin.has_value() && !origin->links.empty() && inputs.cluster.empty()) {
+    print_warnings({concat("--plan '",
+                           plan.file,
+                           "' was made for the links of ",
+                           origin->links,
+                           ", times here are for the profile's: give --cluster")});
+  }
+  if (!origin.has_value() || !inputs.costs.empty() || !inputs.profile.empty()) {
     return open_study(inputs);
   }
   for (const std::string& device : device_model_names()) {
@@ -247,8 +253,8 @@ void add_policy_options(CLI::App& command, PolicyOptions& options) {
   command
       .add_option("--assign-threads",
                   options.threads,
-                  "threads on which the policy entrain assigns a step, of which it uses one for "
-                  "two replicas and at most 8; the assignment does not depend on it")
+                  "threads on which the policy entrain assigns a step: at most one for every two "
+                  "replicas, and at most 8, are used; the assignment does not depend on it")
       ->transform(whole(1, 1024))
       ->capture_default_str();
 }

@@ -330,6 +330,18 @@ class Simulate(StudyTest):
         words = ["nothing fits", "lane ", "slot ", "allowed: 1 B"]
         self.expect_failure(4, words, *arguments, "--policy", "entrain")
 
+    def test_means_are_shown_where_steps_differ(self):
+        uneven = self.expect_success(*self.planned("simulate", "--steps", 5)).stdout
+        self.assertIn("mean: of the steps", uneven)
+        rows = self.json_of(*self.planned("simulate", "--steps", 5))["rows"]
+        for row in rows:
+            mean = sum(row["curves"]["predicted_step_s"]) / 5
+            self.assertAlmostEqual(row["step_mean_s"], mean, places=9)
+        one = self.expect_success(*self.planned("simulate", "--steps", 1)).stdout
+        self.assertNotIn("mean: of the steps", one)
+        held = self.expect_success(*self.planned("simulate", "--steps", 2, "--hold", 4))
+        self.assertIn("compare whole windows (--steps 4)", held.stderr)
+
     def test_writes_a_trace(self):
         self.expect_success(*self.planned("simulate", "--steps", 1, "--trace", "trace.json"))
         trace = json.loads((self.folder / "trace.json").read_text())
@@ -425,6 +437,29 @@ class Assign(StudyTest):
             2, ["--output"], *self.planned("assign", "--policy", "all", "-o", "a.json")
         )
 
+    def test_says_who_is_over_the_limit(self):
+        limited = self.planned("assign", "--memory", 44)
+        both = self.expect_success(*limited, "--policy", "lpt-2d,entrain")
+        self.assertIn("over limit by", both.stdout)
+        self.assertNotIn("exceeds", both.stderr)
+        words = ["policy lpt-2d exceeds the memory limit: lane ", "allowed: 44 B"]
+        for more in ([], ["--json"], ["-o", "a.json"]):
+            alone = self.expect_success(*limited, "--policy", "lpt-2d", *more)
+            for word in words:
+                self.assertIn(word, alone.stderr)
+        kept = self.expect_success(*limited)
+        self.assertNotIn("over", kept.stdout.replace("over mean", "") + kept.stderr)
+        self.assertIn("peak memory", kept.stdout)
+
+    def test_counts_chunks_where_they_are_allowed(self):
+        self.assertIn("  chunks  ", self.expect_success(*self.planned("assign", "--chunks")).stdout)
+        self.assertNotIn("chunks", self.expect_success(*self.planned("assign")).stdout)
+
+    def test_takes_one_schedule(self):
+        for command in ("assign", "explain"):
+            words = ["--schedule", "zb-h1,zb-h2", "one name"]
+            self.expect_failure(2, words, *self.planned(command, "--schedule", "zb-h1,zb-h2"))
+
     def test_says_that_nothing_fits(self):
         self.expect_failure(
             4, ["lane ", "slot ", "allowed: 1 B"], *self.planned("assign", "--memory", 1)
@@ -469,6 +504,19 @@ class Explain(StudyTest):
             2, ["--sample", "nobody"], *self.planned("explain", "--sample", "nobody")
         )
         self.expect_failure(2, ["slot 99"], *self.planned("explain", "--slot", 99))
+
+    def test_tells_what_a_memory_limit_costs(self):
+        free = self.json_of(*self.planned("explain", "--memory", "free"))
+        self.assertIsNone(free["unlimited_step_s"])
+        limited = self.json_of(*self.planned("explain", "--memory", 44))
+        self.assertEqual(limited["over_bytes"], 0)
+        self.assertEqual(limited["unlimited_step_s"], free["step_s"])
+        self.assertGreater(limited["step_s"], free["step_s"])
+        text = self.expect_success(*self.planned("explain", "--memory", 44)).stdout
+        self.assertIn("Without memory limits 'entrain' takes", text)
+        over = self.planned("explain", "--memory", 44, "--policy", "lpt-2d")
+        self.assertGreater(self.json_of(*over)["over_bytes"], 0)
+        self.assertIn("It exceeds a memory limit: lane", self.expect_success(*over).stdout)
 
     def test_parts_sum_to_the_step(self):
         told = self.json_of(*self.planned("explain"))

@@ -129,6 +129,8 @@ class Tables(TableTest):
         ):
             self.expect_success(*arguments)
             costs = json.loads((self.folder / "plan.json").read_text())["costs"]
+            links = costs.pop("links", None)
+            self.assertEqual(links, "cluster.toml" if "--cluster" in arguments else None)
             self.assertEqual(
                 costs,
                 {
@@ -139,6 +141,15 @@ class Tables(TableTest):
                     "measured": False,
                 },
             )
+
+    def test_a_plan_for_links_is_not_studied_on_others_unsaid(self):
+        self.expect_success(*self.cluster_plan("-o", "plan.json"))
+        study = self.batch("assign", "--plan", "plan.json", "--evaluations", 5)
+        warning = "made for the links of cluster.toml"
+        self.assertIn(warning, self.expect_success(*study).stderr)
+        same = self.expect_success(*study, "--cluster", "cluster.toml")
+        self.assertNotIn(warning, same.stderr)
+        self.assertIn("links of cluster.toml", " ".join(same.stdout.split()))
 
 
 class Slots(StudyTest):

@@ -28,6 +28,8 @@ struct ExplainRequest {
   int slot = -1;     // the one slot that is shown; -1: all
   int sample = -1;   // whose story is shown; -1: those of the heaviest samples of the replica
   int stories = 3;   // how many of these, >= 0
+  // Of the same policy's step without memory limits, to be named beside it; 0: none.
+  std::int64_t unlimited_ns = 0;
 };
 
 // Work in one slot of one module.

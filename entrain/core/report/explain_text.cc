@@ -102,6 +102,23 @@ std::string certificate_text(const Explanation& explanation, const ExplainReques
   return text;
 }
 
+// Where the plan limits memory: what that costs, and what is over a limit.
+std::string limit_text(const Explanation& explanation, const ExplainRequest& request) {
+  std::string text;
+  if (request.step->excess) {
+    text += fmt::format("It exceeds a memory limit: {}.\n",
+                        to_string(request.step->program, *request.step->excess));
+  }
+  if (request.unlimited_ns > 0) {
+    text += fmt::format(
+        "Without memory limits '{}' takes {}, {} of this step; the bound knows no limits.\n",
+        request.step->assignment.policy,
+        duration(request.unlimited_ns),
+        share_of(request.unlimited_ns, explanation.step_ns));
+  }
+  return text;
+}
+
 std::string path_text(const Explanation& explanation, const ExplainRequest& request) {
   std::string text = "\nThe critical path, without slack from start to end:\n";
   Table table({"  what", "where", "time", "share"});
@@ -231,7 +248,9 @@ std::string alternative_text(const Alternative& alternative, const SampleStory& 
 
 std::string why_text(const SampleStory& story) {
   if (story.alternatives.empty()) {
-    return "    It has no other possible slot.\n";
+    return story.llm_slots.size() > 1 ? "    Its LLM work is cut into chunks; samples that are cut "
+                                        "are not tried elsewhere.\n"
+                                      : "    It has no other possible slot.\n";
   }
   const auto best = std::min_element(
       story.alternatives.begin(), story.alternatives.end(), [](const auto& a, const auto& b) {
@@ -268,8 +287,9 @@ std::string story_text(const SampleStory& story, const ExplainRequest& request) 
       parts.push_back(count > 1 ? fmt::format("slot {} ({} of {})", slot, count, slots.size())
                                 : fmt::format("slot {}", slot));
     }
-    text += fmt::format("    {}: {}, {} ({}x the mean sample)\n",
+    text += fmt::format("    {}: {}{}, {} ({}x the mean sample)\n",
                         names.modules[module],
+                        llm && slots.size() > 1 ? fmt::format("{} chunks in ", slots.size()) : "",
                         join(parts),
                         duration(story.work_ns[module]),
                         format_fixed(story.of_mean[module], 2));
@@ -353,6 +373,7 @@ Json slots_json(const Explanation& explanation, const ExplainRequest& request) {
 
 std::string to_string(const Explanation& explanation, const ExplainRequest& request) {
   std::string text = certificate_text(explanation, request);
+  text += limit_text(explanation, request);
   text += path_text(explanation, request);
   text += lanes_text(explanation, request);
   text += slots_text(explanation, request);
@@ -396,21 +417,24 @@ Json to_json(const Explanation& explanation, const ExplainRequest& request) {
         seconds(explanation.causes.time[at(cause)].count());
   }
   causes["in_bound_s"] = seconds(explanation.causes.in_bound.count());
-  return {{"policy", request.step->assignment.policy},
-          {"schedule", request.plan->schedule},
-          {"step", request.step->assignment.step},
-          {"step_s", seconds(explanation.step_ns)},
-          {"lower_bound_s", seconds(explanation.bound_ns)},
-          {"gap", explanation.gap()},
-          {"replica", explanation.replica},
-          {"busiest_lane", explanation.busiest.lane},
-          {"shared_work_s", seconds(explanation.shared_ns)},
-          {"gap_causes", causes},
-          {"lanes", lanes},
-          {"critical_path", path},
-          {"slots", slots_json(explanation, request)},
-          {"deferred", deferred},
-          {"samples", stories}};
+  return {
+      {"policy", request.step->assignment.policy},
+      {"schedule", request.plan->schedule},
+      {"step", request.step->assignment.step},
+      {"step_s", seconds(explanation.step_ns)},
+      {"lower_bound_s", seconds(explanation.bound_ns)},
+      {"gap", explanation.gap()},
+      {"over_bytes", request.step->excess ? request.step->excess->over() : 0},
+      {"unlimited_step_s", request.unlimited_ns > 0 ? Json(seconds(request.unlimited_ns)) : Json()},
+      {"replica", explanation.replica},
+      {"busiest_lane", explanation.busiest.lane},
+      {"shared_work_s", seconds(explanation.shared_ns)},
+      {"gap_causes", causes},
+      {"lanes", lanes},
+      {"critical_path", path},
+      {"slots", slots_json(explanation, request)},
+      {"deferred", deferred},
+      {"samples", stories}};
 }
 
 }  // namespace entrain

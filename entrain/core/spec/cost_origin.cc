@@ -53,14 +53,15 @@ std::string to_string(const CostOrigin& origin) {
 }
 
 Json with_origin(const Json& plan, const CostOrigin& origin) {
-  return inserted(plan,
-                  "num_slots",
-                  "costs",
-                  {{"profile", origin.profile},
-                   {"device", origin.device},
-                   {"machine", origin.machine},
-                   {"dtype", origin.dtype},
-                   {"measured", origin.measured}});
+  Json costs = {{"profile", origin.profile},
+                {"device", origin.device},
+                {"machine", origin.machine},
+                {"dtype", origin.dtype},
+                {"measured", origin.measured}};
+  if (!origin.links.empty()) {
+    costs["links"] = origin.links;
+  }
+  return inserted(plan, "num_slots", "costs", costs);
 }
 
 CostOrigin cost_origin_from_json(const Json& document, const std::string& where) {
@@ -71,6 +72,7 @@ CostOrigin cost_origin_from_json(const Json& document, const std::string& where)
   origin.machine = reader.optional("machine", std::string());
   origin.dtype = reader.optional("dtype", std::string());
   origin.measured = reader.optional("measured", false);
+  origin.links = reader.optional("links", std::string());
   reader.finish();
   return origin;
 }

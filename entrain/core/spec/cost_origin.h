@@ -16,6 +16,7 @@ struct CostOrigin {
   std::string machine;  // name of the processor or GPU; empty if not measured or unknown
   std::string dtype;    // empty for the user's own costs
   bool measured = false;
+  std::string links{};  // cluster file whose links replaced the profile's; empty if none
   bool operator==(const CostOrigin&) const = default;
 };
 
@@ -23,7 +24,7 @@ struct CostOrigin {
 // bfloat16, not measured"
 std::string to_string(const CostOrigin& origin);
 
-// The document with the key "costs" after "num_slots", for plans.
+// The document with the key "costs" after "num_slots", for plans; "links" only where there are any.
 Json with_origin(const Json& plan, const CostOrigin& origin);
 CostOrigin cost_origin_from_json(const Json& document, const std::string& where);
 // The origin in a plan file; empty for files written before it was recorded.

@@ -16,8 +16,15 @@ namespace entrain {
 namespace {
 
 std::int64_t parse_bytes(std::string_view text) {
-  constexpr std::array<std::pair<std::string_view, double>, 4> kUnits = {
-      {{"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"B", 1.0}}};
+  constexpr std::array<std::pair<std::string_view, double>, 9> kUnits = {{{"KiB", 0x1p10},
+                                                                          {"MiB", 0x1p20},
+                                                                          {"GiB", 0x1p30},
+                                                                          {"TiB", 0x1p40},
+                                                                          {"kB", 1e3},
+                                                                          {"MB", 1e6},
+                                                                          {"GB", 1e9},
+                                                                          {"TB", 1e12},
+                                                                          {"B", 1.0}}};
   std::string_view number = text;
   double scale = 1;
   for (const auto& [unit, size] : kUnits) {
@@ -35,7 +42,8 @@ std::int64_t parse_bytes(std::string_view text) {
   if (error != std::errc{} || end != number.data() + number.size() || !(value * scale >= 1) ||
       !(value * scale <= 0x1p60)) {
     throw InvalidInput(fmt::format(
-        "--memory: '{}' given; allowed: plan, free, equal, or bytes such as 2000000 or 1.5GiB",
+        "--memory: '{}' given; allowed: plan, free, equal, or at least one byte, such as 2000000, "
+        "1.5GiB or 24GB (units: kB, MB, GB, TB, KiB, MiB, GiB, TiB)",
         text));
   }
   return std::llround(value * scale);

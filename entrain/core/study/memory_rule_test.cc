@@ -20,10 +20,14 @@ TEST(ParseMemoryRule, ReadsWordsAndBytes) {
   EXPECT_EQ(parse_memory_rule("2000000").kind, MemoryKind::kBytes);
   EXPECT_EQ(parse_memory_rule("1.5GiB").bytes, std::int64_t{3} << 29);
   EXPECT_EQ(parse_memory_rule("300 MiB").bytes, std::int64_t{300} << 20);
+  EXPECT_EQ(parse_memory_rule("2TiB").bytes, std::int64_t{2} << 40);
+  EXPECT_EQ(parse_memory_rule("24GB").bytes, 24'000'000'000);
+  EXPECT_EQ(parse_memory_rule("3 kB").bytes, 3000);
+  EXPECT_EQ(parse_memory_rule("7B").bytes, 7);
 }
 
 TEST(ParseMemoryRule, RefusesEverythingElse) {
-  for (const char* text : {"", "equals", "0", "-5", "5GB", "1e99", "nan", "GiB"}) {
+  for (const char* text : {"", "equals", "0", "-5", "5gb", "5PiB", "1e99", "nan", "GiB", "GB"}) {
     const std::string message = error_of<InvalidInput>([&] { parse_memory_rule(text); });
     EXPECT_NE(message.find("free, equal"), std::string::npos) << text;
   }

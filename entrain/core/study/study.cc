@@ -146,7 +146,8 @@ void load_index(Study& study) {
                   study.profile.device,
                   inputs.profile.starts_with(kAnalytic) ? "" : profile_machine(inputs.profile),
                   study.profile.dtype,
-                  study.profile.source == "measured"};
+                  study.profile.source == "measured",
+                  inputs.cluster};
   if (study.cluster.has_value() && study.profile.device != study.cluster->device) {
     throw InvalidInput(fmt::format("cluster '{}' has devices '{}', the profile '{}' is of '{}'",
                                    inputs.cluster,
@@ -279,6 +280,9 @@ std::string Study::note() const {
   std::string text = to_string(origin);
   if (assumed) {
     text += " (assumed: give --profile)";
+  }
+  if (!origin.links.empty()) {
+    text += fmt::format("; links of {}", origin.links);
   }
   if (!inputs.freeze.empty()) {
     text += fmt::format("; frozen: {}", join(inputs.freeze));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <set>
 
 #include <fmt/format.h>
@@ -118,6 +119,8 @@ CaseSummary summary_of(const CaseResult& result) {
   }
   summary.step_s = median(times);
   summary.step_p95_s = percentile(times, 0.95);
+  summary.step_mean_s = std::accumulate(times.begin(), times.end(), 0.0) /
+                        std::max(1.0, static_cast<double>(times.size()));
   summary.lower_bound_s =
       median_of(result, [](const CaseStep& step) { return seconds(step.bound_ns); });
   summary.gap = median_of(result, [](const CaseStep& step) { return step.gap(); });
@@ -240,6 +243,7 @@ Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules
   }
   document.update({{"step_s", summary.step_s},
                    {"step_p95_s", summary.step_p95_s},
+                   {"step_mean_s", summary.step_mean_s},
                    {"vs_best", summary.vs_best},
                    {"lower_bound_s", summary.lower_bound_s},
                    {"gap", summary.gap},

@@ -30,6 +30,7 @@ struct CaseSummary {
   std::string reason;        // of the first of them
   double step_s = 0;
   double step_p95_s = 0;
+  double step_mean_s = 0;
   double vs_best = 0;  // step_s over the least one of cases that fit on every step, or of all
   double lower_bound_s = 0;
   double gap = 0;  // of each step's own gap

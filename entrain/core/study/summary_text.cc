@@ -42,6 +42,15 @@ constexpr std::string_view kCauseTerms =
     "launches: constants per operation; links: messages; less in bound: what the bound counts "
     "too\n";
 
+// Whether a median hides what the steps take in all.
+bool uneven(const std::vector<CaseSummary>& summaries) {
+  constexpr double kNotable = 1.02;
+  return std::any_of(summaries.begin(), summaries.end(), [](const CaseSummary& summary) {
+    return summary.step_mean_s > kNotable * summary.step_s ||
+           summary.step_s > kNotable * summary.step_mean_s;
+  });
+}
+
 std::string time_table(const std::vector<CaseSummary>& summaries) {
   const bool limited =
       std::any_of(summaries.begin(), summaries.end(), [](const CaseSummary& summary) {
@@ -58,6 +67,10 @@ std::string time_table(const std::vector<CaseSummary>& summaries) {
                                      "slots",
                                      "deferred",
                                      "peak memory"};
+  const bool means = uneven(summaries);
+  if (means) {
+    header.insert(header.begin() + 4, "mean");
+  }
   if (limited) {
     header.emplace_back("over limit by");
   }
@@ -83,6 +96,9 @@ std::string time_table(const std::vector<CaseSummary>& summaries) {
         format_fixed(summary.num_slots, 1) + (summary.given_slots > 0 ? "" : " own"),
         format_fixed(summary.deferred, 1),
         format_bytes(summary.peak_bytes)};
+    if (means) {
+      cells.insert(cells.begin() + 4, duration(summary.step_mean_s));
+    }
     if (limited) {
       cells.push_back(summary.over_bytes > 0 ? format_bytes(summary.over_bytes) : "-");
     }
@@ -178,9 +194,12 @@ std::string to_string(const std::vector<CaseSummary>& summaries,
               ? "slots: the plan's for every policy that does not choose its own (\"own\")\n"
               : fmt::format(
                     "slots: the fastest of {} for every policy that does not choose "
-                    "its own (\"own\")\n",
+                    "its own (\"own\"),\nof those that keep the memory limit on most steps\n",
                     fmt::join(slots, ", "));
   text += kTimeTerms;
+  text += uneven(summaries)
+              ? "mean: of the steps; they differ, so what an epoch takes is told by it\n"
+              : "";
   text += gain_text(summaries);
   text += cause_table(summaries);
   text +=
@@ -250,6 +269,9 @@ std::string gain_text(const std::vector<CaseSummary>& summaries) {
                                  from->step_s / best->step_s,
                                  from->policy,
                                  from->schedule);
+  if (from->over_bytes > 0) {
+    text += fmt::format(", which is {} over its memory limit", format_bytes(from->over_bytes));
+  }
   if (best->policy == from->policy || best->schedule == from->schedule) {
     text +=
         best->policy == from->policy ? ", all of it by the schedule" : ", all of it by the policy";
@@ -265,9 +287,10 @@ std::string gain_text(const std::vector<CaseSummary>& summaries) {
     }
   }
   if (second != nullptr && second != from) {
-    text += fmt::format("; {:.3f}x as fast as the best other policy with that schedule, {}",
-                        second->step_s / best->step_s,
-                        second->policy);
+    text +=
+        fmt::format("; {:.3f}x as fast as the best other policy with that schedule that fits, {}",
+                    second->step_s / best->step_s,
+                    second->policy);
   }
   return text + "\n";
 }

@@ -28,12 +28,13 @@ TEST(GainText, PartsPolicyAndSchedule) {
   EXPECT_EQ(gain_text(all),
             "gain: entrain with zb is 2.000x as fast as sequential with 1f1b; policy alone "
             "(entrain with 1f1b) 1.500x; schedule alone (sequential with zb) 1.250x; 1.100x as "
-            "fast as the best other policy with that schedule, lpt-2d\n");
+            "fast as the best other policy with that schedule that fits, lpt-2d\n");
   const std::vector<CaseSummary> one = summarise(
       {of("sequential", "1f1b", 600), of("lpt-2d", "1f1b", 500), of("entrain", "1f1b", 400)});
-  EXPECT_EQ(gain_text(one),
-            "gain: entrain with 1f1b is 1.500x as fast as sequential with 1f1b, all of it by the "
-            "policy; 1.250x as fast as the best other policy with that schedule, lpt-2d\n");
+  EXPECT_EQ(
+      gain_text(one),
+      "gain: entrain with 1f1b is 1.500x as fast as sequential with 1f1b, all of it by the "
+      "policy; 1.250x as fast as the best other policy with that schedule that fits, lpt-2d\n");
   EXPECT_EQ(gain_text({one[0]}), "");
   EXPECT_EQ(gain_text({}), "");
 }
