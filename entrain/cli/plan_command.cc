@@ -13,6 +13,7 @@
 #include "entrain/core/base/json_text.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/cost/analytic.h"
 #include "entrain/core/cost/runnable.h"
 #include "entrain/core/planner/dynamic_regret.h"
 #include "entrain/core/planner/lane_split.h"
@@ -146,6 +147,23 @@ void write_found(const PlanFlags& options,
   }
 }
 
+// Nothing keeps activations within a device unless a limit is given.
+void warn_of_memory(const PlanFlags& options, const Study& study, const LaneSplit& best) {
+  if (options.memory_mib > 0 || !study.origin.profile.starts_with("analytic:")) {
+    return;
+  }
+  const std::int64_t memory = std::llround(device_model(study.profile.device).memory_gib * 0x1p30);
+  if (memory > 0 && best.peak_bytes > memory) {
+    print_notes({concat("warning: activations reach ",
+                        format_bytes(best.peak_bytes),
+                        " on a lane, a device '",
+                        study.profile.device,
+                        "' has ",
+                        format_bytes(memory),
+                        " for everything: give --memory-mib, or --cluster")});
+  }
+}
+
 int run_lanes(const PlanFlags& options, const PlanOutputs& outputs) {
   PlanStudy input = load_plan_study(options.study, options.for_study);
   input.left_out.clear();  // lanes are of one device each
@@ -153,6 +171,7 @@ int run_lanes(const PlanFlags& options, const PlanOutputs& outputs) {
   const LaneSplitResult result = search(options, study);
   if (result.fits()) {
     warn_beyond_range(study, result.best());
+    warn_of_memory(options, study, result.splits.front());
   }
   if (options.json) {
     Json report = {{"fits", result.fits()},

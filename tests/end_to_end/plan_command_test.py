@@ -326,6 +326,32 @@ class LanesOfSeveralStages(PlanTest):
         self.expect_failure(4, ["no plan fits"], *self.lanes(7, "--layout", "shared"))
 
 
+class Lanes(PlanTest):
+    def test_warns_where_activations_exceed_the_device(self):
+        head = (self.folder / "train.csv").read_text().splitlines()[0]
+        images = ";".join(["2000x2000"] * 4)
+        rows = [f"s{i},4,{images},80,80,20,20" for i in range(8)]
+        (self.folder / "train.csv").write_text("\n".join([head, *rows]) + "\n")
+        model = self.root / "configs" / "models" / "qwen2.5-vl-llama-3b.toml"
+        large = (
+            "plan",
+            "--index",
+            "train.csv",
+            "--model",
+            model,
+            "--global-batch",
+            8,
+            "--lanes",
+            2,
+        )
+        words = "a device 'a40' has 44.4 GiB for everything: give --memory-mib"
+        self.assertIn(words, self.expect_success(*large).stderr)
+        limited = self.expect_success(*large, "--memory-mib", 10_000_000)
+        self.assertNotIn("for everything", limited.stderr)
+        small = self.expect_success(*self.COMMON, "--lanes", 2)
+        self.assertNotIn("for everything", small.stderr)
+
+
 class Refusals(PlanTest):
     def test_says_what_is_missing_where_nothing_fits(self):
         model = cli_fixture.MODEL.replace("intermediate = 32", "intermediate = 400000")

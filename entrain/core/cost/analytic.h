@@ -13,6 +13,7 @@ struct DeviceModel {
   std::string dtype = "float32";
   double peak_flops = 0;  // dense matrix work per second at the dtype
   double memory_bytes_per_second = 0;
+  double memory_gib = 0;      // usable, of one device; 0: unknown
   double efficiency = 0.5;    // share of peak that large matrix products reach, in (0, 1]
   double launch_seconds = 0;  // fixed cost per layer and operation
   LinkSpec link;

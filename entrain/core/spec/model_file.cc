@@ -40,6 +40,31 @@ Enum one_of(ObjectReader& reader,
   return static_cast<Enum>(found - names.begin());
 }
 
+// Only what differs is written, so that digests of models without it stay what they were.
+template <class T>
+void put_unusual(Json& document, const char* key, const T& value, const T& usual) {
+  if (value != usual) {
+    document[key] = value;
+  }
+}
+
+template <class Enum, std::size_t kCount>
+void put_unusual(Json& document,
+                 const char* key,
+                 Enum value,
+                 Enum usual,
+                 const std::array<const char*, kCount>& names) {
+  if (value != usual) {
+    document[key] = names[static_cast<std::size_t>(value)];
+  }
+}
+
+// Likewise of what is usually false, 0 or empty.
+template <class T>
+void put_set(Json& document, const char* key, const T& value) {
+  put_unusual(document, key, value, T{});
+}
+
 void read_block(ObjectReader& reader, BlockSpec& block) {
   block.num_layers = reader.required<int>("num_layers");
   block.hidden = reader.required<int>("hidden");
@@ -115,12 +140,8 @@ Json projector_json(const ProjectorSpec& projector) {
                    {"intermediate", projector.intermediate},
                    {"activation", kActivations[static_cast<std::size_t>(projector.activation)]},
                    {"bias", projector.bias}};
-  if (projector.average) {
-    document["average"] = true;
-  }
-  if (projector.rms_merged) {
-    document["rms_merged"] = true;
-  }
+  put_set(document, "average", projector.average);
+  put_set(document, "rms_merged", projector.rms_merged);
   return document;
 }
 
@@ -206,34 +227,21 @@ Json scaling_json(const RopeScaling& scaling) {
   return document;
 }
 
-// What differs from the defaults, so that digests of models without it stay what they were.
 void add_unusual(const BlockSpec& block, Json& document) {
   const BlockSpec usual;
-  if (block.norm != usual.norm) {
-    document["norm"] = kNorms[static_cast<std::size_t>(block.norm)];
-  }
-  if (block.norm_epsilon != usual.norm_epsilon) {
-    document["norm_epsilon"] = block.norm_epsilon;
-  }
-  if (block.activation != usual.activation) {
-    document["activation"] = kActivations[static_cast<std::size_t>(block.activation)];
-  }
-  for (const auto& [key, value] : {std::pair("qkv_bias", block.qkv_bias),
-                                   std::pair("output_bias", block.output_bias),
-                                   std::pair("mlp_bias", block.mlp_bias),
-                                   std::pair("plain_mlp", !block.gated_mlp),
-                                   std::pair("layer_scale", block.layer_scale),
-                                   std::pair("post_norm", block.post_norm)}) {
-    if (value) {
-      document[key] = true;
-    }
-  }
+  put_unusual(document, "norm", block.norm, usual.norm, kNorms);
+  put_unusual(document, "norm_epsilon", block.norm_epsilon, usual.norm_epsilon);
+  put_unusual(document, "activation", block.activation, usual.activation, kActivations);
+  put_set(document, "qkv_bias", block.qkv_bias);
+  put_set(document, "output_bias", block.output_bias);
+  put_set(document, "mlp_bias", block.mlp_bias);
+  put_set(document, "plain_mlp", !block.gated_mlp);
+  put_set(document, "layer_scale", block.layer_scale);
+  put_set(document, "post_norm", block.post_norm);
   if (!block.key_bias) {
     document["key_bias"] = false;
   }
-  if (!block.frozen_parameters.empty()) {
-    document["frozen_parameters"] = block.frozen_parameters;
-  }
+  put_set(document, "frozen_parameters", block.frozen_parameters);
   if (block.lora.rank > 0) {
     document["lora"] = to_json(block.lora);
   }
@@ -381,63 +389,36 @@ Json encoder_json(const EncoderSpec& encoder) {
       document["window_size"] = encoder.window_size;
       document["full_attention_layers"] = encoder.full_attention_layers;
     }
-    if (encoder.temporal_patch_size != usual.temporal_patch_size) {
-      document["temporal_patch_size"] = encoder.temporal_patch_size;
-    }
-    if (encoder.rope_theta != usual.rope_theta) {
-      document["rope_theta"] = encoder.rope_theta;
-    }
-    if (encoder.rotary != usual.rotary) {
-      document["rotary"] = kRotaryLayouts[static_cast<std::size_t>(encoder.rotary)];
-    }
-    if (encoder.pixel_mean != usual.pixel_mean) {
-      document["pixel_mean"] = encoder.pixel_mean;
-    }
-    if (encoder.pixel_deviation != usual.pixel_deviation) {
-      document["pixel_deviation"] = encoder.pixel_deviation;
-    }
-    if (encoder.table_side != usual.table_side) {
-      document["table_side"] = encoder.table_side;
-    }
-    if (encoder.unused_pixels != usual.unused_pixels) {
-      document["unused_pixels"] = encoder.unused_pixels;
-    }
-    if (encoder.resize_filter != usual.resize_filter) {
-      document["resize_filter"] = kFilters[static_cast<std::size_t>(encoder.resize_filter)];
-    }
+    put_unusual(
+        document, "temporal_patch_size", encoder.temporal_patch_size, usual.temporal_patch_size);
+    put_unusual(document, "rope_theta", encoder.rope_theta, usual.rope_theta);
+    put_unusual(document, "rotary", encoder.rotary, usual.rotary, kRotaryLayouts);
+    put_unusual(document, "pixel_mean", encoder.pixel_mean, usual.pixel_mean);
+    put_unusual(document, "pixel_deviation", encoder.pixel_deviation, usual.pixel_deviation);
+    put_unusual(document, "table_side", encoder.table_side, usual.table_side);
+    put_unusual(document, "unused_pixels", encoder.unused_pixels, usual.unused_pixels);
+    put_unusual(document, "resize_filter", encoder.resize_filter, usual.resize_filter, kFilters);
     if (encoder.tiling.kind != TilingSpec::Kind::kNone) {
       document["tiling"] = tiling_json(encoder.tiling);
     }
     if (encoder.video != usual.video) {
       document["video"] = video_json(encoder.video);
     }
-    if (!encoder.deepstack_layers.empty()) {
-      document["deepstack_layers"] = encoder.deepstack_layers;
-    }
-    for (const auto& [key, value] : {std::pair("center_crop", encoder.center_crop),
-                                     std::pair("table_interpolated", encoder.table_interpolated),
-                                     std::pair("class_token", encoder.class_token),
-                                     std::pair("patch_bias", encoder.patch_bias),
-                                     std::pair("embedding_norm", encoder.embedding_norm)}) {
-      if (value) {
-        document[key] = true;
-      }
-    }
+    put_set(document, "deepstack_layers", encoder.deepstack_layers);
+    put_set(document, "center_crop", encoder.center_crop);
+    put_set(document, "table_interpolated", encoder.table_interpolated);
+    put_set(document, "class_token", encoder.class_token);
+    put_set(document, "patch_bias", encoder.patch_bias);
+    put_set(document, "embedding_norm", encoder.embedding_norm);
     document["frames_per_second"] = encoder.frames_per_second;
     document["default_frame_width"] = encoder.default_frame_width;
     document["default_frame_height"] = encoder.default_frame_height;
   } else {
     document["window_seconds"] = encoder.window_seconds;
     document["pad_windows"] = encoder.pad_windows;
-    if (encoder.masked_padding) {
-      document["masked_padding"] = true;
-    }
-    if (encoder.stored_positions) {
-      document["stored_positions"] = true;
-    }
-    if (encoder.mel_bands != usual.mel_bands) {
-      document["mel_bands"] = encoder.mel_bands;
-    }
+    put_set(document, "masked_padding", encoder.masked_padding);
+    put_set(document, "stored_positions", encoder.stored_positions);
+    put_unusual(document, "mel_bands", encoder.mel_bands, usual.mel_bands);
   }
   document["frozen"] = encoder.frozen;
   document["projector_frozen"] = encoder.projector_frozen;
@@ -455,38 +436,22 @@ Json llm_json(const LlmSpec& llm) {
                    {"rope_theta", llm.rope_theta},
                    {"max_tokens", llm.max_tokens},
                    {"frozen", llm.frozen}};
-  if (llm.tie_word_embeddings) {
-    document["tie_word_embeddings"] = true;
-  }
+  put_set(document, "tie_word_embeddings", llm.tie_word_embeddings);
   add_unusual(llm, document);
-  if (llm.qk_norm) {
-    document["qk_norm"] = true;
-  }
+  put_set(document, "qk_norm", llm.qk_norm);
   if (llm.rope_scaling.kind != RopeScaling::Kind::kNone) {
     document["rope_scaling"] = scaling_json(llm.rope_scaling);
   }
-  if (!llm.mrope_sections.empty()) {
-    document["mrope_sections"] = llm.mrope_sections;
-  }
-  if (llm.mrope_interleaved) {
-    document["mrope_interleaved"] = true;
-  }
-  if (llm.deepstack > 0) {
-    document["deepstack"] = llm.deepstack;
-  }
-  if (llm.position_rows > 0) {
-    document["position_rows"] = llm.position_rows;
-  }
+  put_set(document, "mrope_sections", llm.mrope_sections);
+  put_set(document, "mrope_interleaved", llm.mrope_interleaved);
+  put_set(document, "deepstack", llm.deepstack);
+  put_set(document, "position_rows", llm.position_rows);
   if (llm.sliding_window > 0) {
     document["sliding_window"] = llm.sliding_window;
     document["full_attention_layers"] = llm.full_attention_layers;
   }
-  for (const auto& [key, value] : {std::pair("full_image_attention", llm.full_image_attention),
-                                   std::pair("cross_attention", llm.cross_attention)}) {
-    if (value) {
-      document[key] = true;
-    }
-  }
+  put_set(document, "full_image_attention", llm.full_image_attention);
+  put_set(document, "cross_attention", llm.cross_attention);
   return document;
 }
 
