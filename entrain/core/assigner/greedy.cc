@@ -5,6 +5,7 @@
 #include <iterator>
 #include <limits>
 #include <optional>
+#include <span>
 
 #include "entrain/core/assigner/slot_bytes.h"
 #include "entrain/core/base/at.h"
@@ -120,7 +121,7 @@ class PowerBins {
 // Largest first: moves one segment to an earlier slot where that pays.
 void spread(const BatchLoads& loads,
             const StepCosts& costs,
-            const std::vector<int>& samples,
+            std::span<const int> samples,
             int max_deferral,
             PowerBins& bins,
             Placement& placement) {
@@ -143,6 +144,35 @@ void spread(const BatchLoads& loads,
       }
     }
   }
+}
+
+// Those with more encoder work than a mean slot has of it. `samples` of one replica, falling.
+std::vector<int> heavier_than_a_slot(const BatchLoads& loads,
+                                     const StepCosts& costs,
+                                     const std::vector<int>& samples,
+                                     int num_slots) {
+  std::vector<double> work;  // of samples, in the dimension in which segments have most
+  double sum = 0;
+  for (const int sample : samples) {
+    Load load{};
+    for (int module = 0; module < costs.llm_module(); ++module) {
+      const std::vector<int>& first = costs.modules[at(module)].first_unit;
+      for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
+        for (std::size_t d = 0; d < load.size(); ++d) {
+          load[d] += loads.unit[at(module)][at(unit)][d];
+        }
+      }
+    }
+    work.push_back(*std::max_element(load.begin(), load.end()));
+    sum += work.back();
+  }
+  std::vector<int> result;
+  for (std::size_t i = 0; i < samples.size(); ++i) {
+    if (work[i] > sum / num_slots) {
+      result.push_back(samples[i]);
+    }
+  }
+  return result;
 }
 
 // Of [begin, end) the slot of the least growth among those that have room; where none has, the one
@@ -372,6 +402,14 @@ void place_in_slots(const Plan& plan,
   }
   if (rule.spread_segments) {
     spread(loads, costs, samples, plan.limits.max_deferral, bins, placement);
+  } else if (rule.spread_heavy > 0) {
+    const int allowed = plan.limits.max_deferral;
+    spread(loads,
+           costs,
+           heavier_than_a_slot(loads, costs, samples, rule.num_slots),
+           allowed < 0 ? rule.spread_heavy : std::min(allowed, rule.spread_heavy),
+           bins,
+           placement);
   }
 }
 

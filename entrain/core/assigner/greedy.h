@@ -36,6 +36,8 @@ struct SlotRule {
                        // work while the encoders' fill
   int text_back = 0;   // last slots likewise
   bool spread_segments = false;  // segments of samples with several may have separate slots
+  int spread_heavy = 0;          // likewise, but only of samples heavier than a slot, and no more
+                                 // than so many slots earlier
   int bytes_percent = 0;         // if not 0: slots that would fill a lane over so much of its limit
                                  // are closed
   bool by_ratio = false;         // samples in rising order of encoder over LLM work, cut into slots
@@ -49,7 +51,9 @@ SlotRule rule_for(SlotRule rule, int num_samples);
 // Places a replica's samples: in falling order each to the slot where Σ (load / target)⁴ over slots
 // and lanes grows least, in true lane time; ties to the earlier slot. With `spread_segments`,
 // segments of samples that have several then move to earlier slots, at most max_deferral before
-// their sample's (-1: any), where that sum falls by more than a tenth of the segment's share.
+// their sample's (-1: any), where that sum falls by more than a tenth of the segment's share. With
+// `spread_heavy` likewise those of samples with more encoder work than a mean slot, at most so many
+// slots before their sample's.
 //
 // With `bytes_percent` a slot in which a lane would hold more than the plan allows in the order of
 // 1F1B (slot_bytes.h) is closed to the sample; where all are, it goes to the one that exceeds it

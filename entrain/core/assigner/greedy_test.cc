@@ -204,6 +204,28 @@ TEST(PlaceInSlots, SpreadsSegmentsOverEarlierSlotsWithinTheLimit) {
             llm_slot - 1);
 }
 
+TEST(PlaceInSlots, SpreadsHeavySamplesOverTheSlotsBefore) {
+  std::vector<oracle::HandSample> samples = {{0, {{0, 0, 0, 0, 0, 0}}}};
+  samples.resize(10, {0, {{0, 0}}});
+  oracle::HandCase hand = oracle::make_hand_case({1, 1}, 1, samples);
+  for (std::size_t unit = 0; unit < 6; ++unit) {
+    hand.costs.modules[0].stages[0].units[unit].time.forward = nanoseconds{20'000};
+  }
+  for (const int within : {1, 2}) {
+    const Placement placement = placed(hand, {.num_slots = 5, .spread_heavy = within});
+    const std::vector<int>& slots = placement.encoder_slot[0];
+    const int own = placement.llm_slot[0];
+    ASSERT_GE(own, 2);
+    EXPECT_EQ(*std::min_element(slots.begin(), slots.begin() + 6), own - within);
+    EXPECT_LE(*std::max_element(slots.begin(), slots.begin() + 6), own);
+    for (std::size_t unit = 6; unit < slots.size(); ++unit) {  // of samples lighter than a slot
+      EXPECT_EQ(slots[unit], placement.llm_slot[1 + (unit - 6) / 2]);
+    }
+  }
+  const Placement forbidden = placed(hand, {.num_slots = 5, .spread_heavy = 2}, 0);
+  EXPECT_EQ(forbidden.encoder_slot, placed(hand, {.num_slots = 5}).encoder_slot);
+}
+
 TEST(RuleFor, LeavesSlotsForSegmentsWhereSamplesGetFewer) {
   const SlotRule rule{.num_slots = 8, .text_front = 2, .text_back = 2};
   EXPECT_EQ(rule_for(rule, 9), rule);

@@ -238,6 +238,10 @@ class RuleChooser {
     const int slots = best_.num_slots;
     consider_with(&SlotRule::num_slots, slots - slots / 5);
     consider_with(&SlotRule::num_slots, std::min(num_samples_, slots + slots / 5));
+    if (request_.options.defer && request_.options.split_segments) {
+      consider_with(&SlotRule::spread_heavy, 1);
+      consider_with(&SlotRule::spread_heavy, 2);
+    }
   }
 
   void consider_within(int percent, const SlotShape& shape) {
