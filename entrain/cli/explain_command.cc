@@ -7,6 +7,7 @@
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/schedule/torch_csv.h"
 #include "entrain/core/step/step.h"
+#include "entrain/core/study/cases.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"
@@ -83,6 +84,9 @@ int run(const ExplainFlags& options) {
       options.assignment.empty()
           ? assign(policy, assign_request(step, study, step_index))
           : assignment_from_json(read_json_file(options.assignment), names, options.assignment);
+  if (assignment.policy.empty()) {
+    assignment.policy = std::string(kGivenPolicy);
+  }
   const SimulatedStep simulated =
       options.torch_order.empty()
           ? simulate_step(std::move(assignment), step.plan, step.costs, kAsked)
@@ -137,9 +141,10 @@ void add_explain_command(CLI::App& app, Action& action) {
   add_plan_options(*command, options->plan);
   command->add_option("--policy", options->policy, "one of: " + join(policy_names()))
       ->capture_default_str();
-  command->add_option("--assignment",
-                      options->assignment,
-                      "assignment JSON of `entrain assign` for this step, instead of --policy");
+  command->add_option(
+      "--assignment",
+      options->assignment,
+      "assignment JSON for this step, of `entrain assign` or your own, instead of --policy");
   command->add_option(
       "--torch-order",
       options->torch_order,

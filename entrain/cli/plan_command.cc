@@ -107,6 +107,7 @@ LaneSplitResult search(const PlanFlags& options, const Study& study) {
   request.limits.bytes_per_lane = options.memory_mib << 20U;
   request.limits.chunks = options.chunks;
   request.limits.evaluations = split_evaluations(options);
+  warn_of_window(study, batches_of(options, study), "--batches");
   LaneSplitResult result = search_split(study, request, batches_of(options, study));
   for (LaneSplit& split : result.splits) {
     set_evaluations(options, split.plan);
@@ -361,6 +362,7 @@ int run_baseline(const PlanFlags& options, const Output& output) {
   scored.limits.evaluations =
       study.cluster.has_value() ? request.search.score_evaluations : split_evaluations(options);
   const int batches = batches_of(options, study);
+  warn_of_window(study, batches, "--batches");
   const StepScore score = mean_step(study, std::move(scored), batches);
   if (options.json) {
     print_json({{"fits", true},

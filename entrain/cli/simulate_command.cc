@@ -269,15 +269,7 @@ int run(const SimulateFlags& options) {
   if (!options.schedules.empty()) {
     parse_selection(options.schedules, schedule_names(), "--schedule");
   }
-  if (options.study.hold > 1 && steps < options.study.hold) {
-    print_notes({concat("warning: --hold ",
-                        options.study.hold,
-                        " with --steps ",
-                        steps,
-                        ": steps of a window differ; compare whole windows (--steps ",
-                        options.study.hold,
-                        ")")});
-  }
+  warn_of_window(study, steps, "--steps");
   const Plan plan = make_plan(options.plan, study);
   const CasesRequest request = cases_request(options, study, plan, steps);
   const std::vector<CaseResult> cases = simulate_cases(options, request);

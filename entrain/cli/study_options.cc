@@ -183,7 +183,8 @@ void add_layout(CLI::App& command, std::string& layout) {
   command
       .add_option("--layout",
                   layout,
-                  "apart: modules have lanes of their own; shared: every lane hosts one stage of "
+                  "apart: modules have lanes of their own, unless there is one lane; shared: every "
+                  "lane hosts one stage of "
                   "every module (default: the faster of both; shared for the schedule dip)")
       ->check(CLI::IsMember({"apart", "shared"}));
 }
@@ -308,6 +309,7 @@ Plan make_plan(const PlanOptions& options, const Study& study) {
     if (options.evaluations >= 0) {
       request.limits.evaluations = options.evaluations;
     }
+    warn_of_window(study, options.search_batches, "--plan-batches");
     const LaneSplitResult result = search_split(study, request, options.search_batches);
     if (!result.fits()) {
       throw NothingFits(concat("no plan fits: ", result.reason));
@@ -331,6 +333,20 @@ void warn_beyond_range(const Study& study, const Plan& plan) {
   }
   const StudyBatch batch = draw_batch(study, 0);
   print_warnings(range_warnings(study.model, plan, study.profile, batch.work));
+}
+
+void warn_of_window(const Study& study, std::int64_t batches, const std::string& option) {
+  const int hold = study.inputs.hold;
+  if (hold > 1 && batches < hold) {
+    print_warnings({concat("--hold ",
+                           hold,
+                           " makes the steps of a window differ, and ",
+                           batches,
+                           " of them are looked at: give ",
+                           option,
+                           " ",
+                           hold)});
+  }
 }
 
 AssignRequest assign_request(const StudyStep& step,

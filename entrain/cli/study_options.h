@@ -90,6 +90,10 @@ Plan make_plan(const PlanOptions& options, const Study& study);
 // analytic profiles.
 void warn_beyond_range(const Study& study, const Plan& plan);
 
+// Says on standard error where `batches` are fewer than a window of --hold, whose steps differ;
+// `option` gives their number.
+void warn_of_window(const Study& study, std::int64_t batches, const std::string& option);
+
 // What the `entrain` policy is asked for.
 struct PolicyOptions {
   std::string without;                  // comma-separated parts of EntrainOptions

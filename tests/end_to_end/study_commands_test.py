@@ -340,7 +340,11 @@ class Simulate(StudyTest):
         one = self.expect_success(*self.planned("simulate", "--steps", 1)).stdout
         self.assertNotIn("mean: of the steps", one)
         held = self.expect_success(*self.planned("simulate", "--steps", 2, "--hold", 4))
-        self.assertIn("compare whole windows (--steps 4)", held.stderr)
+        self.assertIn("2 of them are looked at: give --steps 4", held.stderr)
+        searched = self.study("simulate", "--lanes", 2, "--evaluations", 5, "--hold", 5)
+        self.assertIn("give --plan-batches 5", self.expect_success(*searched).stderr)
+        plan = self.study("plan", "--lanes", 2, "--evaluations", 5, "--hold", 5)
+        self.assertIn("give --batches 5", self.expect_success(*plan).stderr)
 
     def test_writes_a_trace(self):
         self.expect_success(*self.planned("simulate", "--steps", 1, "--trace", "trace.json"))

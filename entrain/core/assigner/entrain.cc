@@ -459,7 +459,7 @@ class Sequence {
       build_program(*request.plan, assignment, *request.costs, request.plan->schedule);
   const auto excess = worst_excess(program, *request.costs, request.plan->limits);
   throw OverLimits(
-      fmt::format("no assignment found that keeps the plan's memory limits; the nearest: {}",
+      fmt::format("no assignment found that keeps the memory limits; the nearest: {}",
                   excess ? to_string(program, *excess) : "over the limit only in the search"),
       excess.value_or(MemoryExcess{}));
 }

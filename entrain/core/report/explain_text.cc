@@ -110,11 +110,11 @@ std::string limit_text(const Explanation& explanation, const ExplainRequest& req
                         to_string(request.step->program, *request.step->excess));
   }
   if (request.unlimited_ns > 0) {
-    text += fmt::format(
-        "Without memory limits '{}' takes {}, {} of this step; the bound knows no limits.\n",
-        request.step->assignment.policy,
-        duration(request.unlimited_ns),
-        share_of(request.unlimited_ns, explanation.step_ns));
+    text +=
+        fmt::format("Without memory limits '{}' takes {}: limits cost {}. The bound knows none.\n",
+                    request.step->assignment.policy,
+                    duration(request.unlimited_ns),
+                    share_of(explanation.step_ns - request.unlimited_ns, request.unlimited_ns));
   }
   return text;
 }
