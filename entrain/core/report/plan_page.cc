@@ -311,8 +311,8 @@ std::string cuts(const PlanSearchResult& result, const ModelSpec& model, Recompu
                 : fmt::format("; nearest {}: {}\n", time_of(cut.nearest_ns), cut.nearest);
   }
   text += fmt::format(
-      "  {:>9}  configurations left by these: {} simulated, {} stopped on the way, "
-      "{} set aside, {} did not fit; {} in all\n",
+      "  {:>9}  configurations left by these; of their plans, with and without recomputation, {} "
+      "simulated, {} stopped on the way, {} not proven, {} did not fit; {} in all\n",
       format_count(result.configurations),
       result.plans.size(),
       result.stopped.size(),
