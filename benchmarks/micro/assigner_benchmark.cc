@@ -65,7 +65,8 @@ Instance heavy_tailed(int num_samples, int replicas) {
       stage.trainable = true;
       stage.launch = {nanoseconds{20'000}, nanoseconds{20'000}, nanoseconds{20'000}};
       for (const std::int64_t size : sizes[m]) {
-        stage.units.own().push_back({{nanoseconds{size}, nanoseconds{size}, nanoseconds{size}}, size, 1});
+        stage.units.own().push_back(
+            {{nanoseconds{size}, nanoseconds{size}, nanoseconds{size}}, size, 1});
       }
     }
   }

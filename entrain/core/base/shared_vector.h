@@ -1,10 +1,8 @@
 // A vector whose copies share their items until one of them is changed.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <memory>
-#include <utility>
 #include <vector>
 
 namespace entrain {
@@ -13,7 +11,8 @@ namespace entrain {
 // gives the object items of its own first; begin() of const objects tells whether two share them.
 // Errors   as std::vector.
 // Cost     a copy: O(1); the first change of a shared one: O(size).
-// Threads  as std::vector: copies may be read and changed by different threads.
+// Threads  copies may be read by different threads. An object may be changed while its copies are
+//          read, but not while another thread destroys or assigns to one of them.
 template <class T>
 class SharedVector {
  public:
@@ -39,8 +38,6 @@ class SharedVector {
     if (items_.use_count() > 1) {
       items_ = std::make_shared<std::vector<T>>(*items_);
     }
-    // Another thread's copy may just have been the last but one: its reads come first.
-    std::atomic_thread_fence(std::memory_order_acquire);
     return *items_;
   }
 
