@@ -55,6 +55,7 @@ namespace {
 // Of evaluations per replica: what the constructions may spend, and where pieces of the search end.
 constexpr int kFirstConstruction = 24;
 constexpr int kFirstSearch[] = {30, 36, 48, 60};
+constexpr int kLateConstruction = 250;
 constexpr int kSecondConstruction = 100;
 constexpr int kTogetherPart = 35;  // percent of that, for long samples together
 constexpr int kTuning = 16;
@@ -128,13 +129,12 @@ class Sequence {
     offer_rest_of_dflop();
     const int wanted = kSecondConstruction * request_.plan->replicas;
     const int tuning = kTuning * request_.plan->replicas;
+    if (spent_ + wanted + tuning > kLateConstruction * request_.plan->replicas) {
+      search_on(kLateConstruction);
+    }
     if (spent_ + wanted + tuning <= budget_ && evaluator_.step_ns(best_.times) > bound_ns()) {
       construct_second(wanted, tuning);
-      double end = spent_ / request_.plan->replicas;
-      for (bool going = true; going;) {
-        end = std::max(end * kGrowth, end + 1);
-        going = search_to(static_cast<int>(end));
-      }
+      search_on(std::numeric_limits<int>::max());
     }
     judge_overlap();
     return std::move(best_);
@@ -362,6 +362,14 @@ class Sequence {
       pay(piece);
     }
     return true;
+  }
+
+  // In growing pieces, until so many evaluations per replica are spent or search_to() ends it.
+  void search_on(int most) {
+    double end = spent_ / request_.plan->replicas;
+    while (end < most && search_to(static_cast<int>(end))) {
+      end = std::min<double>(most, std::max(end * kGrowth, end + 1));
+    }
   }
 
   // Of constructions.
