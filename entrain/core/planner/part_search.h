@@ -14,9 +14,8 @@
 namespace entrain {
 
 // What a part tells the one that adds shared lanes to it. A larger budget must not find less: the
-// first two do not depend on it, and of the others a larger one makes more of the second part.
+// first one does not depend on it, and of the others a larger one makes more of the second part.
 struct PartFigures {
-  std::int64_t least_guess_ns = kNever;
   std::vector<std::int64_t> first_steps;  // of the plan simulated first, by the best guess
   std::int64_t threshold_ns = kNever;
   bool fits = false;

@@ -297,7 +297,7 @@ RecomputeLevels PlanScorer::levels_of(const Plan& plan) const {
                           request_.batches.front());
 }
 
-std::int64_t PlanScorer::guess(const PlanShape& config) const {
+std::int64_t PlanScorer::guess(const PlanShape& config, bool searched) const {
   const auto quick_step = [&](Plan plan) {
     plan.policy = plan.policy == "entrain" ? "lpt-2d" : plan.policy;
     return score_step(plan, costs_of(plan, 0), request_.first_step, request_.seed);
@@ -315,6 +315,11 @@ std::int64_t PlanScorer::guess(const PlanShape& config) const {
       set_recompute(all.levels[static_cast<std::size_t>(all.guess)], candidate.plan);
       score = quick_step(candidate.plan);
     }
+  }
+  if (searched && candidate.state != CandidateState::kNoFit) {
+    Plan plan = candidate.plan;
+    plan.limits.evaluations = kFewEvaluations;
+    score = score_step(plan, costs_of(plan, 0), request_.first_step, request_.seed);
   }
   return candidate.state == CandidateState::kNoFit || score.ns == 0 ? kNever : score.ns;
 }

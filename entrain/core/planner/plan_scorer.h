@@ -71,10 +71,12 @@ class PlanScorer {
 
   // A step of the first batch under a quick assignment, by `lpt-2d` where the policy searches, with
   // the fewest recomputed layers that are estimated to fit where it would not fit without: knows
-  // the pipeline's fill and drain and oversized samples. Not a bound, and not counted as a
-  // simulated step; kNever if state exceeds a lane's memory. May run on several threads at a time.
+  // the pipeline's fill and drain and oversized samples. `searched`: then by the policy itself, by
+  // its shortest search. Not a bound, and not counted as a simulated step; kNever if state exceeds
+  // a lane's memory. May run on several threads at a time.
   // Requires  memory allows a cut.
-  [[nodiscard]] std::int64_t guess(const PlanShape& config) const;
+  // Cost      about a millisecond; `searched` some tens of them.
+  [[nodiscard]] std::int64_t guess(const PlanShape& config, bool searched) const;
   // Its cost in units on stages (plan_units.h), about.
   [[nodiscard]] std::int64_t guess_units(const PlanShape& config) const;
 

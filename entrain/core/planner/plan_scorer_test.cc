@@ -71,6 +71,30 @@ TEST(PlanScorer, ChargesTheExchangesOfAShardedOptimizer) {
   EXPECT_GT(differing, 0);
 }
 
+// `lpt-2d` can take twice as long on a pipeline, and no longer on one lane.
+TEST(PlanScorer, GuessesByTheQuickestPolicyOrByItsOwn) {
+  oracle::PlanCase plan_case = make_scorer_case();
+  plan_case.request.policy = "entrain";
+  const PlanSearchRequest request = plan_case.request_of();
+  const PlanScorer scorer(request);
+  int differing = 0;
+  for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+    Plan plan = scorer.make_candidate(config).plan;
+    const Profile profile = cluster_profile(*request.profile, *request.cluster, plan.replicas);
+    const StepCosts costs = step_costs(*request.model, plan, profile, request.batches.front());
+    const auto step_by = [&](const char* policy) {
+      plan.policy = policy;
+      plan.limits.evaluations = kFewEvaluations;
+      return score_step(plan, costs, request.first_step, request.seed).ns;
+    };
+    EXPECT_EQ(scorer.guess(config, false), step_by("lpt-2d"));
+    EXPECT_EQ(scorer.guess(config, true), step_by("entrain"));
+    differing += scorer.guess(config, true) != scorer.guess(config, false) ? 1 : 0;
+  }
+  EXPECT_GT(differing, 0);
+  EXPECT_EQ(scorer.simulated_steps(), 0);
+}
+
 TEST(PlanScorer, StopsOnlyWhatIsProvenSlower) {
   const oracle::PlanCase plan_case = make_scorer_case();
   const PlanSearchRequest request = plan_case.request_of();
