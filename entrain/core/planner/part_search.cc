@@ -27,11 +27,12 @@ constexpr int64_t kMostGuesses = 64;
 constexpr int64_t kMostGuessUnits = 700'000;
 
 // A part with kSharedLanes is searched after the same part without, in an eighth of its budget.
-// Where that part is not proven, an eighth of its units are guessed, four configurations at most,
-// and only what is guessed no slower than the first plan simulated there is simulated: guessed by
+// Where that part is not proven, an eighth of its units are guessed, two to four configurations,
+// and only what is guessed no slower than the first plan that fitted there is simulated: guessed by
 // the policy itself, since `lpt-2d` can take 1.8 times as long on pipelines of a few heavy samples
 // and no longer on one lane.
 constexpr int kSharedShare = 8;
+constexpr int64_t kLeastSharedGuesses = 2;
 constexpr int64_t kMostSharedGuesses = 4;
 
 using Undecided = std::pair<std::size_t, PlanCandidate>;  // index of its entry
@@ -136,7 +137,9 @@ class Search {
     int64_t units = 0;
     const int64_t most = is_guided() ? kMostSharedGuesses : kMostGuesses;
     const int64_t most_units = is_guided() ? kMostGuessUnits / kSharedShare : kMostGuessUnits;
-    while (end != entries_.end() && end - entries_.begin() < most && units < most_units) {
+    const int64_t least = is_guided() ? kLeastSharedGuesses : 0;
+    while (end != entries_.end() && end - entries_.begin() < most &&
+           (units < most_units || end - entries_.begin() < least)) {
       units += scorer_.guess_units(end->config);
       ++end;
     }
@@ -270,7 +273,7 @@ class Search {
       return;
     }
     take(scorer_.score(entry.config, threshold(), rival()), entry);
-    if (index_of(entry) == 0 && !result_.plans.empty()) {
+    if (figures_.first_steps.empty() && !result_.plans.empty()) {
       figures_.first_steps = result_.best().steps;
     }
   }

@@ -16,7 +16,7 @@ namespace entrain {
 // What a part tells the one that adds shared lanes to it. A larger budget must not find less: the
 // first one does not depend on it, and of the others a larger one makes more of the second part.
 struct PartFigures {
-  std::vector<std::int64_t> first_steps;  // of the plan simulated first, by the best guess
+  std::vector<std::int64_t> first_steps;  // of the first plan that fitted
   std::int64_t threshold_ns = kNever;
   bool fits = false;
   bool proven = false;
