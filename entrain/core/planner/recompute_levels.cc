@@ -149,6 +149,26 @@ RecomputeLevels recompute_levels(const ModelSpec& model,
   return Levels(model, plan, profile, batch).list();
 }
 
+RecomputeCounts full_recompute(const Plan& plan) {
+  RecomputeCounts counts;
+  for (const ModulePlan& module : plan.modules) {
+    std::vector<int>& of_module = counts.emplace_back();
+    for (const LayerRange& layers : module.stages) {
+      of_module.push_back(layers.end - layers.begin);
+    }
+  }
+  return counts;
+}
+
+void set_recompute(const RecomputeCounts& counts, Plan& plan) {
+  for (std::size_t module = 0; module < plan.modules.size(); ++module) {
+    plan.modules[module].recompute = counts.empty() ? std::vector<int>() : counts[module];
+    if (!recomputes(plan.modules[module])) {
+      plan.modules[module].recompute.clear();
+    }
+  }
+}
+
 int recomputed_layers(const Plan& plan) {
   int layers = 0;
   for (const ModulePlan& module : plan.modules) {

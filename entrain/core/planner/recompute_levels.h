@@ -36,6 +36,12 @@ RecomputeLevels recompute_levels(const ModelSpec& model,
                                  const Profile& profile,
                                  std::span<const SampleWork> batch);
 
+// Every layer of the plan.
+RecomputeCounts full_recompute(const Plan& plan);
+
+// Modules of which no layer is recomputed, or all of them with empty counts, get none.
+void set_recompute(const RecomputeCounts& counts, Plan& plan);
+
 // Layers that a plan recomputes in all, on one replica.
 int recomputed_layers(const Plan& plan);
 

@@ -112,5 +112,19 @@ TEST(RecomputeLevels, NeverTakeALayerBack) {
   EXPECT_GT(several, 50);
 }
 
+TEST(RecomputeLevels, PlansWithoutNameNone) {
+  Plan plan = TwoStages().plan;
+  EXPECT_EQ(full_recompute(plan), (RecomputeCounts{{5, 5}}));
+  set_recompute(full_recompute(plan), plan);
+  EXPECT_EQ(plan.modules[0].recompute, (std::vector<int>{5, 5}));
+  EXPECT_EQ(recomputed_layers(plan), 10);
+  set_recompute({{0, 0}}, plan);
+  EXPECT_TRUE(plan.modules[0].recompute.empty());
+  set_recompute({{0, 2}}, plan);
+  EXPECT_EQ(recomputed_layers(plan), 2);
+  set_recompute({}, plan);
+  EXPECT_TRUE(plan.modules[0].recompute.empty());
+}
+
 }  // namespace
 }  // namespace entrain
