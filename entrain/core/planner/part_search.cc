@@ -60,6 +60,7 @@ class Search {
     list_entries();
     const std::size_t first = order_entries();
     judged_.resize(entries_.size(), 0);
+    set_lead();
     for (std::size_t index = 0; index < first; ++index) {
       judge_once(index);
     }
@@ -83,6 +84,7 @@ class Search {
     result_.simulated_steps = scorer_.simulated_steps();
     figures_.threshold_ns = threshold();
     figures_.fits = !result_.plans.empty();
+    figures_.best_ns = figures_.fits ? total_ns(result_.best()) : kNever;
     figures_.proven = std::all_of(
         left_ns_.begin(), left_ns_.end(), [&](int64_t bound) { return bound >= threshold(); });
     return {std::move(result_), std::move(left_ns_), std::move(figures_)};
@@ -380,7 +382,13 @@ class Search {
     keys_.insert(keys_.begin() + static_cast<std::ptrdiff_t>(position), key);
     result_.plans.insert(result_.plans.begin() + static_cast<std::ptrdiff_t>(position),
                          std::move(candidate));
-    scorer_.set_lead(total_ns(result_.best()));
+    set_lead();
+  }
+
+  // What is slower than the best plan needs no check of further batches.
+  void set_lead() {
+    const int64_t own = result_.plans.empty() ? kNever : total_ns(result_.best());
+    scorer_.set_lead(beside_ == nullptr ? own : std::min(own, beside_->best_ns));
   }
 
   const PlanSearchRequest& request_;

@@ -18,6 +18,7 @@ namespace entrain {
 struct PartFigures {
   std::vector<std::int64_t> first_steps;  // of the first plan that fitted
   std::int64_t threshold_ns = kNever;
+  std::int64_t best_ns = kNever;  // of the best plan
   bool fits = false;
   bool proven = false;
 };
