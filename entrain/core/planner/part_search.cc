@@ -28,7 +28,8 @@ constexpr int64_t kMostGuessUnits = 700'000;
 
 // A part with kSharedLanes is searched after the same part without, in an eighth of its budget.
 // Where that part is not proven, an eighth of its units are guessed, two to four configurations,
-// and only what is guessed no slower than the first plan that fitted there is simulated: guessed by
+// and only those guessed less than a twentieth slower than the first plan that fitted there are
+// simulated: other levels of recomputation than the guessed one may win a tenth. The guess is by
 // the policy itself, since `lpt-2d` can take 1.8 times as long on pipelines of a few heavy samples
 // and no longer on one lane.
 constexpr int kSharedShare = 8;
@@ -166,7 +167,7 @@ class Search {
   }
   [[nodiscard]] bool is_far_by_guess(const Entry& entry) const {
     return is_guided() && !beside_->first_steps.empty() &&
-           entry.guess_ns > beside_->first_steps.front();
+           entry.guess_ns > beside_->first_steps.front() / 20 * 21;
   }
 
   [[nodiscard]] bool full() const {
