@@ -295,6 +295,18 @@ class Construction {
 
 }  // namespace
 
+BatchLoads encoder_only(const BatchLoads& loads, const StepCosts& costs) {
+  BatchLoads result = loads;
+  for (int sample = 0; sample < costs.num_samples; ++sample) {
+    for (std::size_t d = 0; d < result.sample[at(sample)].size(); ++d) {
+      if (loads.text_only[at(sample)] == 0) {
+        result.sample[at(sample)][d] -= loads.llm[at(sample)][d];
+      }
+    }
+  }
+  return result;
+}
+
 std::vector<Evaluated> construct(const AssignRequest& request,
                                  const BatchLoads& loads,
                                  StepEvaluators& evaluators,

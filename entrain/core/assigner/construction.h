@@ -34,4 +34,7 @@ std::vector<Evaluated> construct(const AssignRequest& request,
                                  StepEvaluators& evaluators,
                                  const ConstructionOptions& options);
 
+// Loads of encoders only, except for samples without any: for the ablation of the joint start.
+BatchLoads encoder_only(const BatchLoads& loads, const StepCosts& costs);
+
 }  // namespace entrain

@@ -9,7 +9,8 @@
 //    where nothing keeps the limits, a first piece does whatever the budget.
 // 3. Where the budget is ample, construction again with more of it and with tuned rules; with a
 //    third of that, one whose long samples are together in few replicas; where a start over a
-//    memory limit is faster also one that begins with the best of the others.
+//    memory limit is faster also one that begins with the best of the others. Where the first
+//    construction leaves too little of the default budget for it, search comes before.
 // 4. Heavy samples are cut into chunks where that is allowed and pays (after each construction).
 // 5. Search as in 2.
 // 6. Where reductions overlap compute: the simulator compares the best with even slots.
@@ -65,19 +66,6 @@ constexpr int kSecondCuts = 32;
 constexpr std::int64_t kFewExchanges = kDflopExchanges / 20;
 constexpr int kKicks = 4;         // random moves of a search that is stuck
 constexpr double kGrowth = 1.12;  // of the pieces after: twenty in a decade
-
-// Loads of encoders only, except for samples without any: for the ablation of the joint start.
-BatchLoads encoder_only(const BatchLoads& loads, const StepCosts& costs) {
-  BatchLoads result = loads;
-  for (int sample = 0; sample < costs.num_samples; ++sample) {
-    for (std::size_t d = 0; d < result.sample[at(sample)].size(); ++d) {
-      if (loads.text_only[at(sample)] == 0) {
-        result.sample[at(sample)][d] -= loads.llm[at(sample)][d];
-      }
-    }
-  }
-  return result;
-}
 
 double worst_over(const Evaluated& candidate) {
   double over = 0;
