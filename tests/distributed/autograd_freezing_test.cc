@@ -245,7 +245,7 @@ ModelSpec clock_model(FrozenPattern pattern) {
   return model;
 }
 
-constexpr int kRounds = 3;
+constexpr int kRounds = 5;
 
 struct BackwardTimes {
   double predicted = 0;
