@@ -1,5 +1,6 @@
 """Generated size manifests: the same for a seed, as described, and readable by `entrain simulate`."""
 
+import json
 import statistics
 import sys
 from pathlib import Path
@@ -60,6 +61,25 @@ class Families(CliTest):
             pixels = ranks([sum(w * h for w, h in s["images"]) for s in samples])
             text = ranks([s["text"] for s in samples])
             self.assertAlmostEqual(statistics.correlation(pixels, text), correlation, delta=0.08)
+
+    def test_half_of_the_bytes_leave_something_to_search(self):
+        """The first construction takes most of the default budget there: search follows it."""
+        root = Path(__file__).resolve().parents[2]
+        model = root / f"configs/models/{families.FAMILIES['pixels-3'].model}.toml"
+        path, _ = families.write_family("pixels-3", 1, self.folder)
+        plan = self.folder / "plan.json"
+        inputs = ["--index", path, "--model", model, "--profile", "analytic:a40"]
+        inputs += ["--global-batch", 512, "--freeze", "vision"]
+        self.expect_success("plan", *inputs, "--lanes", 8, "--replicas", 4, "-o", plan)
+
+        def row(policy, *options):
+            options = [*options, "--policy", policy, "--schedule", "1f1b", "--steps", 1]
+            result = self.expect_success("simulate", *inputs, "--plan", plan, "--json", *options)
+            return json.loads(result.stdout)["rows"][0]
+
+        limit = ["--memory", row("lpt-2d", "--memory", "free")["peak_bytes"] // 2]
+        short, default = (row("entrain", *limit, "--evaluations", n) for n in (300, 1000))
+        self.assertLess(default["step_s"], 0.99 * short["step_s"])
 
 
 if __name__ == "__main__":

@@ -75,7 +75,7 @@ class PlanScorer {
   // its shortest search. Not a bound, and not counted as a simulated step; kNever if state exceeds
   // a lane's memory. May run on several threads at a time.
   // Requires  memory allows a cut.
-  // Cost      about a millisecond; `searched` some tens of them.
+  // Cost      some milliseconds; `searched` some tens.
   [[nodiscard]] std::int64_t guess(const PlanShape& config, bool searched) const;
   // Its cost in units on stages (plan_units.h), about.
   [[nodiscard]] std::int64_t guess_units(const PlanShape& config) const;

@@ -1,4 +1,6 @@
 // How many layers the plans of a configuration recompute.
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
