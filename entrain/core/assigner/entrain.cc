@@ -14,7 +14,7 @@
 // 4. Heavy samples are cut into chunks where that is allowed and pays (after each construction).
 // 5. Search as in 2.
 // 6. Where reductions overlap compute: the simulator compares the best with even slots.
-// 7. Where nothing fits: one sample a slot in drawn order.
+// 7. Where nothing fits: one sample a slot, large ones far from each other.
 //
 // A budget is of simulations of StepEvaluator::kUsualOperations. Parts have their nominal sizes,
 // but once more was simulated than those come to, the budget is as far spent as that.

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "entrain/core/assigner/evaluate.h"
+#include "entrain/core/assigner/slot_bytes.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/baselines/policies.h"
 #include "entrain/core/schedule/schedule.h"

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
+#include <utility>
 
 #include "entrain/core/base/at.h"
 
@@ -68,6 +70,52 @@ void SlotBytes::add(const std::vector<double>& bytes, int slot) {
       }
     }
   }
+}
+
+Placement one_sample_a_slot(const AssignRequest& request) {
+  const Plan& plan = *request.plan;
+  const StepCosts& costs = *request.costs;
+  const std::vector<std::vector<double>> bytes = activations_of(plan, costs);
+  const SlotBytes empty(plan, 1, 100);
+  std::vector<std::pair<double, int>> largest_first;  // share of the fullest lane's limit
+  for (int sample = 0; sample < costs.num_samples; ++sample) {
+    largest_first.emplace_back(-empty.use(bytes[at(sample)], 0), sample);
+  }
+  std::sort(largest_first.begin(), largest_first.end());
+
+  struct Replica {
+    SlotBytes held;
+    std::vector<int> samples;  // [slot], -1: free
+    int free = 0;
+    double share = 0;
+  };
+  const std::vector<int> runs = even_runs(costs.num_samples, plan.replicas);
+  std::vector<Replica> replicas;
+  for (int replica = 0; replica < plan.replicas; ++replica) {
+    const int count = runs[at(replica) + 1] - runs[at(replica)];
+    replicas.push_back({SlotBytes(plan, count, 100), std::vector<int>(at(count), -1), count});
+  }
+  for (const auto& [less, sample] : largest_first) {
+    Replica& replica = *std::min_element(
+        replicas.begin(), replicas.end(), [](const Replica& a, const Replica& b) {
+          return std::pair(a.free == 0, a.share) < std::pair(b.free == 0, b.share);
+        });
+    std::pair<double, int> least{std::numeric_limits<double>::max(), -1};  // use, slot
+    for (int slot = 0; slot < static_cast<int>(replica.samples.size()); ++slot) {
+      if (replica.samples[at(slot)] < 0) {
+        least = std::min(least, {replica.held.use(bytes[at(sample)], slot), slot});
+      }
+    }
+    replica.samples[at(least.second)] = sample;
+    replica.held.add(bytes[at(sample)], least.second);
+    replica.share -= less;
+    --replica.free;
+  }
+  std::vector<int> order;
+  for (const Replica& replica : replicas) {
+    order.insert(order.end(), replica.samples.begin(), replica.samples.end());
+  }
+  return deal_in_order(costs, order, plan.replicas, costs.num_samples);
 }
 
 }  // namespace entrain

@@ -3,7 +3,9 @@
 
 #include <vector>
 
+#include "entrain/core/baselines/request.h"
 #include "entrain/core/cost/step_costs.h"
+#include "entrain/core/graph/placement.h"
 #include "entrain/core/spec/plan.h"
 
 namespace entrain {
@@ -36,5 +38,12 @@ class SlotBytes {
   std::vector<double> limits_;   // [lane] bytes
   std::vector<double> largest_;  // [slot][lane] of the windows that contain it
 };
+
+// The fewest bytes in flight: the largest samples first, to the replica with the least of them, in
+// even shares, and there to a slot of their own far from other large ones.
+//
+// Requires  a limit on a lane.
+// Cost      O(samples² × lanes / replicas).
+Placement one_sample_a_slot(const AssignRequest& request);
 
 }  // namespace entrain

@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/slot_bytes.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include <gtest/gtest.h>
 
@@ -60,6 +61,33 @@ TEST(SlotBytes, OfLanesWithoutALimitAreFree) {
   hand.plan.limits.bytes_per_lane = 0;
   const SlotBytes room(hand.plan, 4, 100);
   EXPECT_EQ(room.use(activations_of(hand.plan, hand.costs)[6], 2), 0.0);
+}
+
+// Eight samples that fill the limit but for four of the light ones, drawn first: two replicas of
+// twenty slots have room for four of them each, five slots apart.
+TEST(OneSampleASlot, KeepsLargeSamplesApart) {
+  oracle::HandCase hand = sized_case();
+  hand.plan.replicas = 2;
+  for (ModuleCosts& module : hand.costs.modules) {
+    for (StageCosts& stage : module.stages) {
+      for (std::size_t sample = 0; sample < stage.units.size(); ++sample) {
+        stage.units[sample].activation_bytes = sample < 8 ? kLimit - 40 : 10;
+      }
+    }
+  }
+  const AssignRequest request{.plan = &hand.plan, .costs = &hand.costs};
+  const Placement placement = one_sample_a_slot(request);
+  for (int replica = 0; replica < 2; ++replica) {
+    std::vector<std::int64_t> of_slot(20, 0);
+    for (const int sample : placement.samples[at(replica)]) {
+      std::int64_t& bytes = of_slot[at(placement.llm_slot[at(sample)])];
+      EXPECT_EQ(bytes, 0);
+      bytes = sample < 8 ? kLimit - 40 : 10;
+    }
+    for (int first = 0; first + 5 <= 20; ++first) {
+      EXPECT_LE(std::accumulate(of_slot.begin() + first, of_slot.begin() + first + 5, 0L), kLimit);
+    }
+  }
 }
 
 }  // namespace

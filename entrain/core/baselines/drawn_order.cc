@@ -1,4 +1,4 @@
-// The policies that take samples as they come: `sequential`, `random`, one sample a slot.
+// The policies that take samples as they come: `sequential`, `random`.
 #include <numeric>
 #include <span>
 
@@ -15,25 +15,21 @@ std::vector<int> drawn_order(const AssignRequest& request) {
   return order;
 }
 
-Placement dealt(const AssignRequest& request, const std::vector<int>& order, int num_slots) {
-  return deal_in_order(*request.costs, order, request.plan->replicas, num_slots);
+Placement dealt(const AssignRequest& request, const std::vector<int>& order) {
+  return deal_in_order(*request.costs, order, request.plan->replicas, request.plan->num_slots);
 }
 
 }  // namespace
 
 Placement sequential_policy(const AssignRequest& request) {
-  return dealt(request, drawn_order(request), request.plan->num_slots);
-}
-
-Placement one_sample_a_slot(const AssignRequest& request) {
-  return dealt(request, drawn_order(request), request.costs->num_samples);
+  return dealt(request, drawn_order(request));
 }
 
 Placement random_policy(const AssignRequest& request) {
   std::vector<int> order = drawn_order(request);
   Rng rng(request.seed, hash_of("assigner/random") + static_cast<std::uint64_t>(request.step));
   rng.shuffle(std::span<int>(order));
-  return dealt(request, order, request.plan->num_slots);
+  return dealt(request, order);
 }
 
 }  // namespace entrain

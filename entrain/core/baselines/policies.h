@@ -21,9 +21,6 @@ Placement sequential_policy(const AssignRequest& request);
 // A random order of (seed, step), then as `sequential`.
 Placement random_policy(const AssignRequest& request);
 
-// Drawn order, in even runs to replicas, one sample per slot: the fewest bytes in flight.
-Placement one_sample_a_slot(const AssignRequest& request);
-
 // Longest first by the larger of both normalised works: each sample to the replica, then to the
 // slot, whose larger normalised load stays least. Whole samples, the plan's number of slots.
 Placement lpt_2d_policy(const AssignRequest& request);
