@@ -217,6 +217,19 @@ std::int64_t StepEvaluator::chain_ns(const PlacementEdit& edit, int replica) {
   return kept.shape == orders_[at(replica)].shape ? kept.of.length(graph_of(replica)) : 0;
 }
 
+bool StepEvaluator::fits(const Placement& placement, int replica) {
+  if (!has_rules()) {
+    return evaluate(placement, replica).fits();
+  }
+  place(placement, replica);
+  for (std::size_t rule = schedule_.rules.size(); rule-- > 0;) {  // the lean ones first
+    if (run_rule(graph_of(replica), static_cast<int>(rule), kAnyTime).fits()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 ReplicaTimes StepEvaluator::choose_rule(const Placement& placement,
                                         int replica,
                                         RuleSet among,

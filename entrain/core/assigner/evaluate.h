@@ -80,6 +80,9 @@ class StepEvaluator {
                            int replica,
                            RuleSet among = RuleSet::kAll,
                            std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
+  // Whether the replica keeps the limits under one of the rules.
+  // Cost  that of evaluate() for each rule up to the first that does.
+  bool fits(const Placement& placement, int replica);
   // The number of evaluations of choose_rule() among kNear.
   [[nodiscard]] int num_near_rules() const {
     return static_cast<int>(std::count(near_.begin(), near_.end(), 1)) + 1;

@@ -34,7 +34,7 @@ std::string stages_text(const Plan& plan, const std::vector<StageRef>& lane) {
 
 bool keeps_limits(const Plan& plan, const Placement& placement, StepEvaluator& evaluator) {
   for (int replica = 0; replica < plan.replicas; ++replica) {
-    if (!evaluator.choose_rule(placement, replica).fits()) {
+    if (!evaluator.fits(placement, replica)) {
       return false;
     }
   }

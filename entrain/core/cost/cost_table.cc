@@ -441,7 +441,7 @@ StepCosts table_costs(const CostTable& table,
     stage.chunk_weights.backward_weight = table.llm_backward;
   }
   for (const int row : rows) {
-    costs.work.push_back(table_work(table, row));
+    costs.work.own().push_back(table_work(table, row));
   }
   return costs;
 }

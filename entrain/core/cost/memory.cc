@@ -5,7 +5,7 @@
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/cost/dtype.h"
-#include "entrain/core/cost/sharding.h"
+#include "entrain/core/spec/parameters.h"
 
 namespace entrain {
 namespace {
@@ -22,8 +22,9 @@ ParameterCounts count_stage(const ModelSpec& model, const Plan& plan, const Stag
   const LayerRange& range = module.stages[at(ref.stage)];
   ParameterCounts counts;
   for (int layer = range.begin; layer < range.end; ++layer) {
-    counts.all += parameters_per_device(model, ref.module, layer, module.tensor_parallel);
-    counts.trainable += trained_per_device(model, ref.module, layer, module.tensor_parallel);
+    const LayerCounts of_layer = count_parameters(model, ref.module, layer);
+    counts.all += of_layer.per_device(module.tensor_parallel);
+    counts.trainable += of_layer.trained_per_device(module.tensor_parallel);
   }
   return counts;
 }

@@ -32,7 +32,7 @@ struct StateBytes {
   bool operator==(const StateBytes&) const = default;
 };
 
-// Parameters are those of parameters_per_device() at each module's tensor parallelism; gradients
+// Parameters are those of LayerCounts::per_device() at each module's tensor parallelism; gradients
 // and optimizer states exist only for trainable ones. The optimizer is AdamW: two float32
 // moments per parameter, and a float32 master copy if parameters are not float32 themselves.
 // If sharded, a stage's optimizer states divide by replicas × context_parallel, rounded up.

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
-#include "entrain/core/spec/parameters.h"
 
 namespace entrain {
 namespace {
@@ -78,22 +77,6 @@ std::string sharding_obstacle(const ModelSpec& model, int module, int tensor_par
                 obstacle("num_kv_heads", llm.num_kv_heads),
                 obstacle("intermediate", llm.intermediate),
                 obstacle("vocab_size", llm.vocab_size)});
-}
-
-std::int64_t parameters_per_device(const ModelSpec& model,
-                                   int module,
-                                   int layer,
-                                   int tensor_parallel) {
-  const LayerCounts counts = count_parameters(model, module, layer);
-  return counts.replicated + (counts.all - counts.replicated) / tensor_parallel;
-}
-
-std::int64_t trained_per_device(const ModelSpec& model,
-                                int module,
-                                int layer,
-                                int tensor_parallel) {
-  const LayerCounts counts = count_parameters(model, module, layer);
-  return counts.trained_replicated + (counts.trained - counts.trained_replicated) / tensor_parallel;
 }
 
 LayerWork device_work(const ModelSpec& model,

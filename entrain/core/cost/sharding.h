@@ -25,15 +25,6 @@ namespace entrain {
 // divisible by 3"; empty if it can. Any context parallelism of at least 1 is possible.
 std::string sharding_obstacle(const ModelSpec& model, int module, int tensor_parallel);
 
-// Parameters of the layer that each device of a lane holds; context parallelism divides none.
-// Requires  no sharding_obstacle().
-std::int64_t parameters_per_device(const ModelSpec& model,
-                                   int module,
-                                   int layer,
-                                   int tensor_parallel);
-// Of these, the trainable ones.
-std::int64_t trained_per_device(const ModelSpec& model, int module, int layer, int tensor_parallel);
-
 // layer_work() per device, still per token of the whole lane: everything divides by both
 // degrees, except in the token and audio embeddings, whose devices look up, or convolve, all tokens
 // of their context share.

@@ -41,18 +41,18 @@ TEST(ShardingObstacle, NamesWhatDoesNotDivide) {
 
 TEST(ParametersPerDevice, CutMatricesAndRepeatNorms) {
   const ModelSpec model = one_encoder_model();
-  EXPECT_EQ(parameters_per_device(model, kVision, 0, 4), layer_parameters(model, kVision, 0));
-  EXPECT_EQ(parameters_per_device(model, kVision, 1, 4), 2 * 64 + (4 * 64 * 64 + 3 * 64 * 96) / 4);
+  EXPECT_EQ(count_parameters(model, kVision, 0).per_device(4), layer_parameters(model, kVision, 0));
+  EXPECT_EQ(count_parameters(model, kVision, 1).per_device(4), 2 * 64 + (4 * 64 * 64 + 3 * 64 * 96) / 4);
   // Four patches of 64 merge into 256: 256 × 256 with its bias, 256 × 64, whose bias is repeated.
-  EXPECT_EQ(parameters_per_device(model, kVision, 2, 4),
+  EXPECT_EQ(count_parameters(model, kVision, 2).per_device(4),
             64 + (256 * 256 + 256 + 256 * 64) / 4 + 64);
-  EXPECT_EQ(parameters_per_device(model, kLlm, 0, 4), 200 * 64 / 4);
-  EXPECT_EQ(parameters_per_device(model, kLlm, 1, 4),
+  EXPECT_EQ(count_parameters(model, kLlm, 0).per_device(4), 200 * 64 / 4);
+  EXPECT_EQ(count_parameters(model, kLlm, 1).per_device(4),
             2 * 64 + (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 96) / 4);
-  EXPECT_EQ(parameters_per_device(model, kLlm, 2, 4), 64 + 200 * 64 / 4);
+  EXPECT_EQ(count_parameters(model, kLlm, 2).per_device(4), 64 + 200 * 64 / 4);
   for (int module : {kVision, kLlm}) {
     for (int layer = 0; layer < 3; ++layer) {
-      EXPECT_EQ(parameters_per_device(model, module, layer, 1),
+      EXPECT_EQ(count_parameters(model, module, layer).per_device(1),
                 layer_parameters(model, module, layer));
     }
   }

@@ -204,7 +204,7 @@ class StepCostBuilder {
   StepCostBuilder(const ModelSpec& model,
                   const Plan& plan,
                   const Profile& profile,
-                  std::span<const SampleWork> work)
+                  const SharedVector<SampleWork>& work)
       : model_(model),
         plan_(plan),
         profile_(profile),
@@ -215,7 +215,7 @@ class StepCostBuilder {
     StepCosts result;
     result.reduce_buckets = plan_.shard_optimizer && plan_.replicas > 1 ? kReduceBuckets : 0;
     result.num_samples = static_cast<int>(work_.size());
-    result.work.assign(work_.begin(), work_.end());
+    result.work = work_;
     result.link = profile_.link;
     for (int module = 0; module < model_.num_modules(); ++module) {
       result.modules.push_back(module_costs(module));
@@ -378,13 +378,14 @@ class StepCostBuilder {
     std::int64_t parameters = 0;
     for (int index = layers.begin; index < layers.end; ++index) {
       const LayerKind kind = layer_kind(model_, module, index);
+      const LayerCounts counts = count_parameters(model_, module, index);
       const LayerProfile layer = trained_profile(
           model_,
           module,
-          index,
+          counts,
           find_layer(profile_, plan.name, kind, plan.tensor_parallel, plan.context_parallel),
           dtype_bytes_);
-      const bool trainable = layer_trainable(model_, module, index);
+      const bool trainable = counts.trained > 0;
       rates.forward.add(layer.forward, kind);
       const bool input_gradient = nearer_input || (trainable && flows_within(kind));
       if (input_gradient) {
@@ -395,14 +396,13 @@ class StepCostBuilder {
       }
       if (trainable) {
         rates.backward_weight.add(layer.backward_weight, kind);
-        stage.trainable_parameters +=
-            trained_per_device(model_, module, index, plan.tensor_parallel);
+        stage.trainable_parameters += counts.trained_per_device(plan.tensor_parallel);
       }
       if (nearer_input || trainable) {
         const bool recomputed = index < recomputed_end && flows_within(kind);
         add_kept(module, index, recomputed, layer, rates);
       }
-      parameters += parameters_per_device(model_, module, index, plan.tensor_parallel);
+      parameters += counts.per_device(plan.tensor_parallel);
       stage.trainable = stage.trainable || trainable;
       nearer_input = nearer_input || trainable;
     }
@@ -456,7 +456,7 @@ class StepCostBuilder {
   const ModelSpec& model_;
   const Plan& plan_;
   const Profile& profile_;
-  std::span<const SampleWork> work_;
+  const SharedVector<SampleWork>& work_;
   std::int64_t dtype_bytes_;
   Total total_time_{kMostNanoseconds, "ns"};
   Total total_bytes_{kMostBytes, "bytes"};
@@ -468,6 +468,15 @@ StepCosts step_costs(const ModelSpec& model,
                      const Plan& plan,
                      const Profile& profile,
                      std::span<const SampleWork> work) {
+  SharedVector<SampleWork> shared;
+  shared.own().assign(work.begin(), work.end());
+  return step_costs(model, plan, profile, shared);
+}
+
+StepCosts step_costs(const ModelSpec& model,
+                     const Plan& plan,
+                     const Profile& profile,
+                     const SharedVector<SampleWork>& work) {
   ENTRAIN_INVARIANT(
       plan.modules.size() == at(model.num_modules()),
       fmt::format(

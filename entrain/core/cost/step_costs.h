@@ -113,7 +113,7 @@ inline constexpr int kReduceBuckets = 4;
 struct StepCosts {
   int num_samples = 0;
   std::vector<ModuleCosts> modules;  // encoders first, LLM last
-  std::vector<SampleWork> work;      // [sample]
+  SharedVector<SampleWork> work;     // [sample]
   LinkSpec link;
   int reduce_buckets = 0;  // per stage; 0: reductions run at the end of the step
 
@@ -172,6 +172,11 @@ StepCosts step_costs(const ModelSpec& model,
                      const Plan& plan,
                      const Profile& profile,
                      std::span<const SampleWork> work);
+// The same without a copy of the work.
+StepCosts step_costs(const ModelSpec& model,
+                     const Plan& plan,
+                     const Profile& profile,
+                     const SharedVector<SampleWork>& work);
 
 // Work of a batch of sizes, for step_costs().
 std::vector<SampleWork> batch_work(const ModelSpec& model, std::span<const SampleSizes> batch);

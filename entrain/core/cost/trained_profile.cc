@@ -1,15 +1,12 @@
 #include "entrain/core/cost/trained_profile.h"
 
-#include "entrain/core/spec/parameters.h"
-
 namespace entrain {
 
 LayerProfile trained_profile(const ModelSpec& model,
                              int module,
-                             int layer,
+                             const LayerCounts& counts,
                              const LayerProfile& whole,
                              std::int64_t dtype_bytes) {
-  const LayerCounts counts = count_parameters(model, module, layer);
   LayerProfile result = whole;
   if (counts.num_adapters == 0 && (counts.trained == 0 || counts.trained == counts.all)) {
     return result;

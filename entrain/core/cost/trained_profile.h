@@ -6,12 +6,13 @@
 #include <cstdint>
 
 #include "entrain/core/spec/model.h"
+#include "entrain/core/spec/parameters.h"
 #include "entrain/core/spec/profile.h"
 
 namespace entrain {
 
-// From the costs of a layer without adapters, all of whose parameters are trained, which is what
-// profiles hold: one profile serves every freezing and every rank.
+// Of a layer with such `counts`, from the costs of one without adapters, all of whose parameters are
+// trained, which is what profiles hold: one profile serves every freezing and every rank.
 //
 // Weight gradients take the trained matrices' share of all of them, and an adapter's matrices add
 // to every operation in proportion to their numbers: per token a matrix costs as much as it has
@@ -22,7 +23,7 @@ namespace entrain {
 // Requires  `whole` is the profile's entry of that layer's kind; dtype_bytes of a number.
 LayerProfile trained_profile(const ModelSpec& model,
                              int module,
-                             int layer,
+                             const LayerCounts& counts,
                              const LayerProfile& whole,
                              std::int64_t dtype_bytes);
 

@@ -344,7 +344,7 @@ std::vector<std::vector<ReplicaFigures>> replica_figures(
   for (std::size_t index = 0; index < most_degrees(degrees); ++index) {
     Plan plan = probe_plan(model, degrees, index, replicas);
     plan.shard_optimizer = state_options.shard_optimizer;
-    const StepCosts costs = step_costs(model, plan, profile, {});
+    const StepCosts costs = step_costs(model, plan, profile, SharedVector<SampleWork>{});
     const std::vector<StateBytes> states = lane_states(model, plan, state_options);
     std::size_t lane = 0;  // a stage each
     for (std::size_t module = 0; module < degrees.size(); ++module) {

@@ -35,13 +35,13 @@ FurtherMiss MemoryCheck::all(const Plan& plan) {
   return check(plan, order_.size(), inputs_.further->may_stop);
 }
 
-const std::vector<SampleWork>& MemoryCheck::work_of(std::int64_t step, bool keep) {
+const SharedVector<SampleWork>& MemoryCheck::work_of(std::int64_t step, bool keep) {
   const auto found = kept_.find(step);
   if (found != kept_.end()) {
     return found->second;
   }
-  std::vector<SampleWork>& place = keep ? kept_[step] : last_;
-  place = inputs_.further->draw(step);
+  SharedVector<SampleWork>& place = keep ? kept_[step] : last_;
+  place.own() = inputs_.further->draw(step);
   return place;
 }
 

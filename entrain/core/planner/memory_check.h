@@ -77,13 +77,13 @@ class MemoryCheck {
 
  private:
   FurtherMiss check(const Plan& plan, std::size_t count, bool may_stop);
-  const std::vector<SampleWork>& work_of(std::int64_t step, bool keep);
+  const SharedVector<SampleWork>& work_of(std::int64_t step, bool keep);
 
   MemoryCheckInputs inputs_;
   std::vector<std::int64_t> order_;  // steps, those that a plan did not fit first
   std::size_t num_known_ = 0;        // of these
-  std::map<std::int64_t, std::vector<SampleWork>> kept_;  // step → batch
-  std::vector<SampleWork> last_;
+  std::map<std::int64_t, SharedVector<SampleWork>> kept_;  // step → batch
+  SharedVector<SampleWork> last_;
 };
 
 // "one of 104 further batches (step 44)"

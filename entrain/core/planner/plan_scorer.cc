@@ -107,6 +107,7 @@ PlanScorer::PlanScorer(const PlanSearchRequest& request)
   std::vector<SampleWork> sums;
   for (const std::vector<SampleWork>& batch : request.batches) {
     sums.push_back(batch_sum(batch));
+    batches_.emplace_back().own() = batch;
   }
   sum_ = {batch_sum(sums)};
 }
@@ -188,7 +189,7 @@ StepCosts PlanScorer::costs_of(const Plan& plan, std::size_t batch) const {
   return step_costs(*request_.model,
                     plan,
                     cluster_profile(*request_.profile, *request_.cluster, plan.replicas),
-                    request_.batches[batch]);
+                    batches_[batch]);
 }
 
 PlanCandidate PlanScorer::score(const PlanShape& config,

@@ -117,6 +117,7 @@ class PlanScorer {
   const PlanSearchRequest& request_;
   PlanSpace space_;
   PlanBounds bounds_;
+  std::vector<SharedVector<SampleWork>> batches_;
   std::vector<SampleWork> sum_;  // of all batches, as one sample
   int simulated_steps_ = 0;
   std::int64_t simulated_unit_stages_ = 0;

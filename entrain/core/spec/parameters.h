@@ -90,6 +90,15 @@ struct LayerCounts {
   std::int64_t trained_adapters = 0;
   std::int64_t adapter_rows = 0;  // the sum of their ranks
   int num_adapters = 0;
+
+  // What each device of a lane holds, whose tensor parallelism has no sharding_obstacle(); context
+  // parallelism divides nothing.
+  [[nodiscard]] std::int64_t per_device(int tensor_parallel) const {
+    return replicated + (all - replicated) / tensor_parallel;
+  }
+  [[nodiscard]] std::int64_t trained_per_device(int tensor_parallel) const {
+    return trained_replicated + (trained - trained_replicated) / tensor_parallel;
+  }
   bool operator==(const LayerCounts&) const = default;
 };
 LayerCounts count_parameters(const ModelSpec& model, int module, int layer);
