@@ -187,9 +187,12 @@ int best_with_room(const PowerBins& bins,
   double least_use = std::max(1.0, room.use(bytes, begin));
   double least = bins.growth(begin, load);
   for (int slot = begin + 1; slot < end; ++slot) {
+    const double growth = bins.growth(slot, load);
+    if (growth >= least && least_use == 1.0) {
+      continue;
+    }
     const double use = std::max(1.0, room.use(bytes, slot));
-    const double growth = use > least_use ? least : bins.growth(slot, load);
-    if (use < least_use || growth < least) {
+    if (use < least_use || (use == least_use && growth < least)) {
       best = slot;
       least_use = use;
       least = growth;

@@ -86,8 +86,14 @@ std::int64_t bytes_of_sample(const Plan& plan,
   return bytes + recomputed;
 }
 
-// The lane that lacks most for a single sample.
-std::optional<MemoryMiss> too_large_a_sample(const Plan& plan, const StepCosts& costs) {
+MemoryMiss miss_of(const MemoryExcess& excess, const std::string& text) {
+  return {excess.lane, excess.over(), fmt::format("{}, {} bytes short", text, excess.over())};
+}
+
+}  // namespace
+
+// Of the lane that lacks most.
+std::optional<MemoryMiss> sample_miss(const Plan& plan, const StepCosts& costs) {
   std::optional<MemoryMiss> worst;
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     const std::vector<StageRef>& stages = plan.lanes[static_cast<std::size_t>(lane)];
@@ -113,12 +119,6 @@ std::optional<MemoryMiss> too_large_a_sample(const Plan& plan, const StepCosts& 
   return worst;
 }
 
-MemoryMiss miss_of(const MemoryExcess& excess, const std::string& text) {
-  return {excess.lane, excess.over(), fmt::format("{}, {} bytes short", text, excess.over())};
-}
-
-}  // namespace
-
 std::optional<MemoryMiss> memory_miss(std::string_view policy, const AssignRequest& request) {
   if (!has_limit(*request.plan)) {
     return std::nullopt;
@@ -126,7 +126,7 @@ std::optional<MemoryMiss> memory_miss(std::string_view policy, const AssignReque
   AssignRequest quick = request;
   Plan few = *request.plan;
   quick.plan = &few;
-  if (std::optional<MemoryMiss> miss = too_large_a_sample(*request.plan, *request.costs)) {
+  if (std::optional<MemoryMiss> miss = sample_miss(*request.plan, *request.costs)) {
     return miss;
   }
   if (policy == "entrain") {

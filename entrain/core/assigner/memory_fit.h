@@ -19,6 +19,10 @@ struct MemoryMiss {
   std::string reason;              // names lane, slot and bytes
 };
 
+// Nothing unless a sample is too large for a lane by itself, whatever is run.
+// Cost  O(units × stages).
+std::optional<MemoryMiss> sample_miss(const Plan& plan, const StepCosts& costs);
+
 // Nothing if the policy keeps the plan's limits on this batch: for `entrain` with every number
 // of evaluations above 0, since its fallbacks (assigner.h) are tried here, the
 // quickest first; for others by their assignment.

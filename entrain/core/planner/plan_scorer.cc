@@ -290,8 +290,13 @@ StepScore PlanScorer::step(const Plan& plan, std::size_t batch) {
   simulated_unit_stages_ += units;
   Plan scored = plan;
   scored.limits.evaluations = request_.score_evaluations;
-  StepScore score = score_step(
-      scored, costs, request_.first_step + static_cast<std::int64_t>(batch), request_.seed);
+  StepScore score;
+  if (const std::optional<MemoryMiss> miss = sample_miss(plan, costs)) {
+    score.reason = miss->reason;
+  } else {
+    score = score_step(
+        scored, costs, request_.first_step + static_cast<std::int64_t>(batch), request_.seed);
+  }
   if (done != nullptr) {
     (*done)[batch] = {score, units};
   }
