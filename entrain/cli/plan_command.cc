@@ -249,6 +249,7 @@ int b_min_of(const Study& study, const PlanShape& config) {
   }
   request.work_ns = study_work(study);
   request.seed = study.inputs.seed;
+  request.whole_counts = false;
   return find_study_batch(std::move(request)).b_min;
 }
 

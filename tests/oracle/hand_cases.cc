@@ -112,7 +112,7 @@ HandCase make_hand_case(const std::vector<int>& num_stages,
   HandCase result;
   result.costs.num_samples = static_cast<int>(samples.size());
   for (const HandSample& sample : samples) {
-    result.costs.work.push_back(work_of(sample, llm));
+    result.costs.work.own().push_back(work_of(sample, llm));
   }
   result.plan.num_slots = num_slots;
   ReplicaAssignment& replica = result.assignment.replicas.emplace_back();

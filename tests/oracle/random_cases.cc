@@ -243,7 +243,7 @@ StepCosts random_costs(Rng& rng,
     encoder_trainable = encoder_trainable || flow.input_trainable;
     costs.modules.push_back(std::move(module));
   }
-  costs.work = std::move(work);
+  costs.work.own() = std::move(work);
   costs.link.latency = chance(rng, 2) ? nanoseconds{0} : random_time(rng, 20);
   costs.link.bytes_per_second = chance(rng, 2) ? 0 : 1e9 * between(rng, 1, 4);
   return costs;

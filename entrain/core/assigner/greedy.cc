@@ -47,6 +47,13 @@ class PowerBins {
   // The bin of [begin, end) with the least growth, the first of equals. Runs for every sample and
   // segment of every construction: over those dimensions alone in which the load is not 0.
   [[nodiscard]] int best(int begin, int end, const Load& load) const {
+    return best(begin, end, load, [](int) { return true; });
+  }
+
+  // The same of those with room for it, -1 if there is none; `has_room` is asked of those alone
+  // that are better than all before.
+  template <class HasRoom>
+  [[nodiscard]] int best(int begin, int end, const Load& load, const HasRoom& has_room) const {
     std::array<std::size_t, kLoadDimensions> used{};
     std::size_t count = 0;
     for (std::size_t d = 0; d < load.size(); ++d) {
@@ -56,15 +63,15 @@ class PowerBins {
     }
     switch (count) {
       case 0:
-        return begin;
+        return best_of<0>(begin, end, load, used, has_room);
       case 1:
-        return best_of<1>(begin, end, load, used);
+        return best_of<1>(begin, end, load, used, has_room);
       case 2:
-        return best_of<2>(begin, end, load, used);
+        return best_of<2>(begin, end, load, used, has_room);
       case 3:
-        return best_of<3>(begin, end, load, used);
+        return best_of<3>(begin, end, load, used, has_room);
       default:
-        return best_of<4>(begin, end, load, used);
+        return best_of<4>(begin, end, load, used, has_room);
     }
   }
 
@@ -94,19 +101,20 @@ class PowerBins {
     }
   };
 
-  template <std::size_t kCount>
+  template <std::size_t kCount, class HasRoom>
   [[nodiscard]] int best_of(int begin,
                             int end,
                             const Load& load,
-                            const std::array<std::size_t, kLoadDimensions>& used) const {
-    int best = begin;
+                            const std::array<std::size_t, kLoadDimensions>& used,
+                            const HasRoom& has_room) const {
+    int best = -1;
     double least = std::numeric_limits<double>::infinity();
     for (int bin = begin; bin < end; ++bin) {
       double sum = 0;
       for (std::size_t i = 0; i < kCount; ++i) {
         sum += dimensions_[used[i]].growth(at(bin), load[used[i]]);
       }
-      if (sum < least) {
+      if (sum < least && has_room(bin)) {
         best = bin;
         least = sum;
       }
@@ -183,19 +191,16 @@ int best_with_room(const PowerBins& bins,
                    int end,
                    const Load& load,
                    const std::vector<double>& bytes) {
-  int best = begin;
-  double least_use = std::max(1.0, room.use(bytes, begin));
-  double least = bins.growth(begin, load);
-  for (int slot = begin + 1; slot < end; ++slot) {
-    const double growth = bins.growth(slot, load);
-    if (growth >= least && least_use == 1.0) {
-      continue;
-    }
-    const double use = std::max(1.0, room.use(bytes, slot));
-    if (use < least_use || (use == least_use && growth < least)) {
+  int best = bins.best(begin, end, load, [&](int slot) { return room.use(bytes, slot) <= 1; });
+  if (best >= 0) {
+    return best;
+  }
+  std::pair<double, double> least{std::numeric_limits<double>::infinity(), 0};  // use, growth
+  for (int slot = begin; slot < end; ++slot) {
+    const std::pair<double, double> here{room.use(bytes, slot), bins.growth(slot, load)};
+    if (here < least) {
       best = slot;
-      least_use = use;
-      least = growth;
+      least = here;
     }
   }
   return best;

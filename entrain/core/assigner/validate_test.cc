@@ -22,7 +22,7 @@ class ValidateAssignment : public testing::Test {
       SampleWork work;
       work.segments = {std::vector<SegmentWork>(static_cast<std::size_t>(images), {16, 256, 4})};
       work.llm_tokens = 4 * images + 10;
-      costs_.work.push_back(work);
+      costs_.work.own().push_back(work);
     }
     costs_.modules.resize(2);
     costs_.modules[0].first_unit = {0, 2, 3, 3, 4};

@@ -19,7 +19,7 @@ using std::chrono::nanoseconds;
 StepCosts ten_tokens() {
   StepCosts costs;
   costs.num_samples = 1;
-  costs.work.resize(1);
+  costs.work.own().resize(1);
   costs.work[0].llm_tokens = 10;
   costs.work[0].llm_attention_pairs = 50;
   costs.work[0].target_tokens = 3;
@@ -71,7 +71,7 @@ TEST(ChunkCost, RefusesWhatIsNoRangeOfTheSample) {
   for (const WorkItem& item : {chunk(0, 11), chunk(5, 5), chunk(6, 5), chunk(-1, 3)}) {
     EXPECT_THROW((void)unit_cost(costs, 0, 0, item), InvalidInput);
   }
-  costs.work.clear();
+  costs.work.own().clear();
   EXPECT_THROW((void)unit_cost(costs, 0, 0, chunk(0, 5)), InvalidInput);
 }
 

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "entrain/core/spec/parameters.h"
+
 #include "tests/oracle/paper_costs.h"
 
 namespace entrain {

@@ -133,6 +133,9 @@ BatchSizeSplits draw_splits(const StableBatchRequest& request,
       ++known->count;
     } else {
       result.splits.push_back({std::move(split), 1});
+      if (!request.whole_counts && !result.settled()) {
+        break;
+      }
     }
   }
   result.reference = result.splits.front().devices_of;

@@ -29,6 +29,7 @@ struct StableBatchRequest {
   int limit = 0;          // largest batch size to try; 0: the number of samples
   std::vector<int> also;  // batch sizes to draw as well, for the report; each >= 1
   std::uint64_t seed = 0;
+  bool whole_counts = true;  // false: a size's draws end at the second split, counts are too few
   std::function<void(double share)> progress;  // fraction of the draws; may be empty
 };
 

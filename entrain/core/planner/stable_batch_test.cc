@@ -158,6 +158,23 @@ TEST(StableBatch, SettlesWhenDoubled) {
   EXPECT_NEAR(result.search_alpha(), std::min(1.0, 0.05 * result.sizes_tried), 1e-12);
 }
 
+TEST(StableBatch, IsTheSameWithoutWholeCounts) {
+  int shorter = 0;
+  for (const std::int64_t odd : {5, 50, 500, 2'000}) {
+    StableBatchRequest request = make_request({{8, 8, 9'950 - odd}, {300, 20, odd}}, 16);
+    const StableBatchResult whole = find_stable_batch(request);
+    request.whole_counts = false;
+    const StableBatchResult result = find_stable_batch(request);
+    EXPECT_EQ(result.b_min, whole.b_min) << odd;
+    EXPECT_EQ(result.sizes_tried, whole.sizes_tried);
+    for (std::size_t i = 0; i < whole.sizes.size(); ++i) {
+      EXPECT_EQ(result.sizes[i].settled(), whole.sizes[i].settled());
+      shorter += result.sizes[i].splits.back().count < whole.sizes[i].splits.back().count ? 1 : 0;
+    }
+  }
+  EXPECT_GT(shorter, 0);
+}
+
 TEST(StableBatch, SaysThatAMixOnABoundaryNeverSettles) {
   // 8.5 : 7.5 exactly; every batch lies to one side or the other.
   const StableBatchResult boundary =

@@ -12,7 +12,7 @@ class ChunkStoreTest : public testing::Test {
  protected:
   ChunkStoreTest() {
     program_.num_stages = {2};
-    costs_.work.resize(2);
+    costs_.work.own().resize(2);
     costs_.work[0].llm_tokens = 9;
     costs_.work[1].llm_tokens = 4;
   }

@@ -34,7 +34,7 @@ class FeatureExchangeTest : public testing::Test {
       work.llm_tokens = rows;
       return work;
     };
-    costs_.work.resize(3);
+    costs_.work.own().resize(3);
     costs_.work[0].segments = {{segment(2)}};
     costs_.work[1].segments = {{segment(1)}};
     costs_.work[2].segments = {{segment(3), segment(4)}};

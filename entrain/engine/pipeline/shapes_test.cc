@@ -13,7 +13,7 @@ TEST(OutputShape, FollowsFromSizesAlone) {
   Program program;
   program.num_stages = {2, 2};
   StepCosts costs;
-  costs.work.resize(2);
+  costs.work.own().resize(2);
   SegmentWork segment;
   segment.tokens = 8;
   segment.llm_tokens = 2;
