@@ -260,9 +260,12 @@ class StepCostBuilder {
         std::vector<UnitCost>& units = stage.units.own();
         units.reserve(result.tokens.size());
         for (const Run& run : runs) {
-          UnitCost cost = cost_of_unit(rates, run.features);
-          cost.output_bytes = output_bytes(run);
-          units.insert(units.end(), at(run.count), cost);
+          UnitCost& first = units.emplace_back();  // built in place: most runs are of one unit
+          set_cost(rates, run.features, first);
+          first.output_bytes = output_bytes(run);
+          if (run.count > 1) {
+            units.insert(units.end(), at(run.count - 1), UnitCost(first));
+          }
         }
       }
       count(stage, runs);
@@ -430,8 +433,8 @@ class StepCostBuilder {
     return rates;
   }
 
-  static UnitCost cost_of_unit(const StageRates& rates, const Features& unit) {
-    UnitCost result;
+  // All but the output's bytes.
+  static void set_cost(const StageRates& rates, const Features& unit, UnitCost& result) {
     result.time.forward = to_time(rates.forward.of(unit));
     result.time.backward_input = to_time(rates.backward_input.of(unit));
     result.time.backward_weight = to_time(rates.backward_weight.of(unit));
@@ -444,7 +447,6 @@ class StepCostBuilder {
                      ? CostWeights{0, largest.per_token, 0}
                      : CostWeights{0, 0, largest.per_target_token},
                  unit);
-    return result;
   }
 
   static std::int64_t bytes_of(const CostWeights& weights, const Features& unit) {
