@@ -218,10 +218,10 @@ std::int64_t StepEvaluator::chain_ns(const PlacementEdit& edit, int replica) {
 }
 
 bool StepEvaluator::fits(const Placement& placement, int replica) {
-  if (!has_rules()) {
-    return evaluate(placement, replica).fits();
-  }
   place(placement, replica);
+  if (!has_rules()) {
+    return simulate(graph_of(replica), replica, kAnyTime).fits();
+  }
   for (std::size_t rule = schedule_.rules.size(); rule-- > 0;) {  // the lean ones first
     if (run_rule(graph_of(replica), static_cast<int>(rule), kAnyTime).fits()) {
       return true;
