@@ -91,6 +91,19 @@ inline Plan paper_plan() {
 }
 
 // One sample of two images, one of text alone.
+// Images that are equal to their neighbours, within a sample and beyond: runs of 2, 1, 1, 3 and 1.
+inline std::vector<SampleWork> batch_of_runs() {
+  std::vector<SampleSizes> batch(3);
+  batch[0].images = {{56, 56}, {56, 56}, {84, 56}};
+  batch[1].images = {{84, 56}};
+  batch[2].images = {{56, 56}, {56, 56}, {56, 56}, {84, 84}};
+  for (SampleSizes& sizes : batch) {
+    sizes.prompt_tokens = 5;
+    sizes.response_tokens = 2;
+  }
+  return batch_work(paper_model(), batch);
+}
+
 inline std::vector<SampleWork> paper_batch() {
   SampleWork images;
   images.segments = {{{.tokens = 4, .attention_pairs = 16, .llm_tokens = 1},

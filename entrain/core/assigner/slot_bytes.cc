@@ -96,8 +96,8 @@ Placement one_sample_a_slot(const AssignRequest& request) {
     replicas.push_back({SlotBytes(plan, count, 100), std::vector<int>(at(count), -1), count});
   }
   for (const auto& [less, sample] : largest_first) {
-    Replica& replica = *std::min_element(
-        replicas.begin(), replicas.end(), [](const Replica& a, const Replica& b) {
+    Replica& replica =
+        *std::min_element(replicas.begin(), replicas.end(), [](const Replica& a, const Replica& b) {
           return std::pair(a.free == 0, a.share) < std::pair(b.free == 0, b.share);
         });
     std::pair<double, int> least{std::numeric_limits<double>::max(), -1};  // use, slot

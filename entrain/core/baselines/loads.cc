@@ -22,9 +22,10 @@ std::vector<std::int64_t> stage_totals(const ModuleCosts& module) {
       continue;
     }
     std::int64_t& total = totals.emplace_back(0);
-    for (const UnitCost& unit : stage.units) {
-      total += (unit.time.forward + unit.time.backward()).count();
-    }
+    module.for_each_run([&](std::size_t unit, int count) {
+      const OperationTimes& time = stage.units[unit].time;
+      total += count * (time.forward + time.backward()).count();
+    });
   }
   return totals;
 }
@@ -72,18 +73,21 @@ std::vector<Load> unit_loads(const Plan& plan,
                              int module,
                              const std::vector<int>& lanes) {
   const ModuleCosts& of = costs.modules[at(module)];
-  std::vector<Load> result(at(of.first_unit.back()));
+  std::vector<Load> result(at(of.first_unit.back()));  // of a run's first unit, then of the others
   for (std::size_t d = 0; d < lanes.size(); ++d) {
     for (const StageRef& ref : plan.lanes[at(lanes[d])]) {
       if (ref.module == module) {
         const SharedVector<UnitCost>& units = of.stages[at(ref.stage)].units;
-        for (std::size_t unit = 0; unit < result.size(); ++unit) {
-          result[unit][d] +=
-              static_cast<double>((units[unit].time.forward + units[unit].time.backward()).count());
-        }
+        of.for_each_run([&](std::size_t unit, int) {
+          const OperationTimes& time = units[unit].time;
+          result[unit][d] += static_cast<double>((time.forward + time.backward()).count());
+        });
       }
     }
   }
+  of.for_each_run([&](std::size_t unit, int count) {
+    std::fill_n(&result[unit] + 1, count - 1, result[unit]);
+  });
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/oracle/hand_cases.h"
+#include "tests/oracle/paper_costs.h"
 
 namespace entrain {
 namespace {
@@ -28,6 +29,19 @@ TEST(BatchLoads, SumModulesThatShareALane) {
   const BatchLoads loads = batch_loads(hand.plan, hand.costs);
   EXPECT_EQ(loads.lanes, (std::vector<int>{0}));
   EXPECT_EQ(loads.sample[1], (Load{60.0, 0.0, 0.0, 0.0}));
+}
+
+TEST(BatchLoads, AreTheSameWhetherRunsAreKnown) {
+  const Plan plan = oracle::paper_plan();
+  StepCosts costs =
+      step_costs(oracle::paper_model(), plan, oracle::paper_profile(), oracle::batch_of_runs());
+  const BatchLoads with_runs = batch_loads(plan, costs);
+  ASSERT_EQ(costs.modules[0].runs.size(), 5U);
+  costs.modules[0].runs.clear();
+  const BatchLoads loads = batch_loads(plan, costs);
+  EXPECT_EQ(with_runs.unit, loads.unit);
+  EXPECT_EQ(with_runs.sample, loads.sample);
+  EXPECT_EQ(with_runs.lanes, loads.lanes);
 }
 
 TEST(BatchLoads, OrderSamplesByTheirLargestShare) {

@@ -44,7 +44,8 @@ TEST(ShardingObstacle, NamesWhatDoesNotDivide) {
 TEST(ParametersPerDevice, CutMatricesAndRepeatNorms) {
   const ModelSpec model = one_encoder_model();
   EXPECT_EQ(count_parameters(model, kVision, 0).per_device(4), layer_parameters(model, kVision, 0));
-  EXPECT_EQ(count_parameters(model, kVision, 1).per_device(4), 2 * 64 + (4 * 64 * 64 + 3 * 64 * 96) / 4);
+  EXPECT_EQ(count_parameters(model, kVision, 1).per_device(4),
+            2 * 64 + (4 * 64 * 64 + 3 * 64 * 96) / 4);
   // Four patches of 64 merge into 256: 256 × 256 with its bias, 256 × 64, whose bias is repeated.
   EXPECT_EQ(count_parameters(model, kVision, 2).per_device(4),
             64 + (256 * 256 + 256 + 256 * 64) / 4 + 64);

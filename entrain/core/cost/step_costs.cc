@@ -30,7 +30,7 @@ struct Features {
   bool operator==(const Features&) const = default;
 };
 
-// Neighbouring units that are equal: frames of a video, windows of a recording.
+// Neighbouring units of a sample that are equal: frames of a video, windows of a recording.
 struct Run {
   Features features;
   std::int64_t tokens = 0;
@@ -290,12 +290,13 @@ class StepCostBuilder {
     }
   }
 
-  // Fills first_unit and tokens.
+  // Fills first_unit, tokens and runs.
   std::vector<Run> list_units(int module, ModuleCosts& result) const {
     std::vector<Run> runs;
     const auto append = [&](const Features& features, std::int64_t tokens, std::int64_t to_llm) {
+      const bool is_first = std::cmp_equal(result.tokens.size(), result.first_unit.back());
       result.tokens.push_back(tokens);
-      if (!runs.empty() && runs.back().features == features && runs.back().to_llm == to_llm) {
+      if (!is_first && runs.back().features == features && runs.back().to_llm == to_llm) {
         ++runs.back().count;
       } else {
         runs.push_back({features, tokens, to_llm, 1});
@@ -322,6 +323,9 @@ class StepCostBuilder {
         }
       }
       result.first_unit.push_back(static_cast<int>(result.tokens.size()));
+    }
+    for (const Run& run : runs) {
+      result.runs.push_back(run.count);
     }
     return runs;
   }

@@ -104,6 +104,22 @@ struct ModuleCosts {
   std::vector<StageCosts> stages;  // [stage]
   std::vector<int> first_unit;     // [num_samples + 1]; encoders: a sample's units are consecutive
   std::vector<std::int64_t> tokens;  // [unit], in the module's own tokens
+  // [run] how many neighbouring units of a sample are equal on every stage, such as windows of a
+  // recording; in all they are all units. Empty: not known.
+  std::vector<int> runs;
+
+  // visit(unit, count) for the first unit of every run.
+  template <class Visit>
+  void for_each_run(const Visit& visit) const {
+    const bool known = !runs.empty();
+    const std::size_t end = known ? runs.size() : tokens.size();
+    int unit = 0;
+    for (std::size_t run = 0; run < end; ++run) {
+      const int count = known ? runs[run] : 1;
+      visit(static_cast<std::size_t>(unit), count);
+      unit += count;
+    }
+  }
 };
 
 // Buckets per stage of a reduction that overlaps the backward's tail, as in the engine under

@@ -460,6 +460,23 @@ TEST(BatchWork, IsTheWorkOfEverySample) {
   EXPECT_EQ(work[1], sample_work(paper_model(), sizes));
 }
 
+TEST(StepCosts, RunsAreEqualUnitsOfASample) {
+  const StepCosts costs =
+      step_costs(paper_model(), paper_plan(), paper_profile(), oracle::batch_of_runs());
+  EXPECT_EQ(costs.modules[0].runs, (std::vector<int>{2, 1, 1, 3, 1}));
+  EXPECT_EQ(costs.modules[1].runs, (std::vector<int>{1, 1, 1}));
+  for (const StageCosts& stage : costs.modules[0].stages) {
+    costs.modules[0].for_each_run([&](std::size_t unit, int count) {
+      for (int other = 1; other < count; ++other) {
+        const UnitCost& like = stage.units[unit + static_cast<std::size_t>(other)];
+        EXPECT_EQ(like.time.forward, stage.units[unit].time.forward);
+        EXPECT_EQ(like.activation_bytes, stage.units[unit].activation_bytes);
+        EXPECT_EQ(like.output_bytes, stage.units[unit].output_bytes);
+      }
+    });
+  }
+}
+
 // The LLM's second stage: one decoder of 1 key and value head of 8 numbers, and the output head.
 TEST(StepCosts, KnowHowASampleSpreadsOverItsTokens) {
   const StepCosts costs = step_costs(paper_model(), paper_plan(), paper_profile(), paper_batch());

@@ -11,8 +11,8 @@
 
 namespace entrain {
 
-// Of a layer with such `counts`, from the costs of one without adapters, all of whose parameters are
-// trained, which is what profiles hold: one profile serves every freezing and every rank.
+// Of a layer with such `counts`, from the costs of one without adapters, all of whose parameters
+// are trained, which is what profiles hold: one profile serves every freezing and every rank.
 //
 // Weight gradients take the trained matrices' share of all of them, and an adapter's matrices add
 // to every operation in proportion to their numbers: per token a matrix costs as much as it has

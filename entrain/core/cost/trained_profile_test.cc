@@ -51,7 +51,8 @@ TEST(TrainedProfile, IsTheProfileWhereAllOrNothingIsTrained) {
   ModelSpec model = model_of_sixty_four();
   for (const bool frozen : {false, true}) {
     model.llm.frozen = frozen;
-    const LayerProfile profile = trained_profile(model, 1, count_parameters(model, 1, 1), profile_of_ones(), 4);
+    const LayerProfile profile =
+        trained_profile(model, 1, count_parameters(model, 1, 1), profile_of_ones(), 4);
     EXPECT_EQ(profile.forward.per_token_ns, 1.0);
     EXPECT_EQ(profile.backward_weight.per_token_ns, 1.0);
     EXPECT_EQ(profile.activation_bytes_per_token, 1000);
@@ -61,7 +62,8 @@ TEST(TrainedProfile, IsTheProfileWhereAllOrNothingIsTrained) {
 TEST(TrainedProfile, HasTheTrainedMatricesShareOfWeightGradients) {
   ModelSpec model = model_of_sixty_four();
   freeze_modules(model, Words{"*.mlp.*", "q_proj"}, "freeze");
-  const LayerProfile profile = trained_profile(model, 1, count_parameters(model, 1, 1), profile_of_ones(), 4);
+  const LayerProfile profile =
+      trained_profile(model, 1, count_parameters(model, 1, 1), profile_of_ones(), 4);
   EXPECT_DOUBLE_EQ(profile.backward_weight.per_token_ns, 3 * 64 * 64 / kMatrices);
   EXPECT_DOUBLE_EQ(profile.split.per_token_ns, 3 * 64 * 64 / kMatrices);
   EXPECT_EQ(profile.backward_weight.per_launch_ns, 1.0);
@@ -73,7 +75,8 @@ TEST(TrainedProfile, HasTheTrainedMatricesShareOfWeightGradients) {
 TEST(TrainedProfile, AddsAdaptersToEveryOperation) {
   ModelSpec model = model_of_sixty_four();
   add_lora(model, {4, 8.0, {"q_proj", "llm.*.down_proj"}, {}}, "lora");
-  const LayerProfile profile = trained_profile(model, 1, count_parameters(model, 1, 1), profile_of_ones(), 2);
+  const LayerProfile profile =
+      trained_profile(model, 1, count_parameters(model, 1, 1), profile_of_ones(), 2);
   const double adapters = 4 * (64 + 64) + 4 * (64 + 128);
   EXPECT_DOUBLE_EQ(profile.forward.per_token_ns, 1 + adapters / kMatrices);
   EXPECT_DOUBLE_EQ(profile.backward_input.per_token_ns, 1 + adapters / kMatrices);

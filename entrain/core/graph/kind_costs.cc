@@ -50,7 +50,7 @@ KindCosts::KindCosts(const ModuleCosts& from, std::vector<int>& kind_of_stage)
     const OperationTimes& time = from.stages[stage - 1].launch;
     launch_work += (time.forward + time.backward()).count();
   }
-  add_up(find_kinds(from, kind_of_stage));
+  add_up(from, find_kinds(from, kind_of_stage));
 }
 
 bool KindCosts::costs_as(const StageCosts& stage, std::size_t kind) const {
@@ -84,21 +84,26 @@ std::vector<std::int64_t> KindCosts::find_kinds(const ModuleCosts& from,
 }
 
 // What units work, and the sums over each sample's units: most samples are in one slot.
-void KindCosts::add_up(const std::vector<std::int64_t>& num_stages_of) {
-  const std::vector<int>& first = *first_unit;
-  const std::size_t num_units = at(first.back());
-  sums.resize((first.size() - 1) * kinds.size());
-  for (std::size_t sample = 0; sample + 1 < first.size(); ++sample) {
-    for (std::size_t unit = at(first[sample]); unit < at(first[sample + 1]); ++unit) {
-      for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
-        const GraphUnit unit_cost = cost(unit, kind);
-        add(unit_cost, sums[sample * kinds.size() + kind]);
-        work[unit] += num_stages_of[kind] *
-                      (unit_cost.forward + unit_cost.backward_input + unit_cost.backward_weight);
-      }
-      work[num_units + sample] += work[unit];
+void KindCosts::add_up(const ModuleCosts& from, const std::vector<std::int64_t>& num_stages_of) {
+  const std::size_t num_units = at(first_unit->back());
+  sums.resize((first_unit->size() - 1) * kinds.size());
+  std::size_t sample = 0;
+  from.for_each_run([&](std::size_t unit, int count) {
+    while (unit >= at((*first_unit)[sample + 1])) {
+      ++sample;
     }
-  }
+    for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
+      const GraphUnit unit_cost = cost(unit, kind);
+      combine(
+          unit_cost,
+          [count](std::int64_t sum, std::int64_t one) { return sum + count * one; },
+          sums[sample * kinds.size() + kind]);
+      work[unit] += num_stages_of[kind] *
+                    (unit_cost.forward + unit_cost.backward_input + unit_cost.backward_weight);
+    }
+    std::fill_n(&work[unit] + 1, count - 1, work[unit]);
+    work[num_units + sample] += count * work[unit];
+  });
 }
 
 }  // namespace entrain

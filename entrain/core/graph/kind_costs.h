@@ -50,7 +50,7 @@ struct KindCosts {
   [[nodiscard]] bool costs_as(const StageCosts& stage, std::size_t kind) const;
   // Returns the stages of each kind.
   std::vector<std::int64_t> find_kinds(const ModuleCosts& from, std::vector<int>& kind_of_stage);
-  void add_up(const std::vector<std::int64_t>& num_stages_of);
+  void add_up(const ModuleCosts& from, const std::vector<std::int64_t>& num_stages_of);
 };
 
 }  // namespace entrain

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/oracle/paper_costs.h"
 #include "tests/oracle/random_cases.h"
 
 namespace entrain {
@@ -72,6 +73,18 @@ TEST(KindCosts, HaveWhatEveryStageCosts) {
     }
   }
   EXPECT_GT(fewer, 20) << "stages that cost the same have to be among the cases";
+}
+
+TEST(KindCosts, CountEveryUnitOfARun) {
+  const StepCosts of = step_costs(oracle::paper_model(),
+                                  oracle::paper_plan(),
+                                  oracle::paper_profile(),
+                                  oracle::batch_of_runs());
+  ASSERT_EQ(of.modules[0].runs.size(), 5U);
+  for (const ModuleCosts& from : of.modules) {
+    std::vector<int> kinds;
+    expect_sums(from, KindCosts(from, kinds));
+  }
 }
 
 }  // namespace
