@@ -22,11 +22,14 @@ class SharedVector {
   SharedVector& operator=(const SharedVector&) = default;
   ~SharedVector() = default;
 
+  // Readers of vectors take it as it is.
+  operator const std::vector<T>&() const { return *items_; }
   [[nodiscard]] std::size_t size() const { return items_->size(); }
   [[nodiscard]] bool empty() const { return items_->empty(); }
   [[nodiscard]] const T* begin() const { return items_->data(); }
   [[nodiscard]] const T* end() const { return items_->data() + items_->size(); }
   [[nodiscard]] const T& operator[](std::size_t index) const { return (*items_)[index]; }
+  [[nodiscard]] const T& at(std::size_t index) const { return items_->at(index); }
   [[nodiscard]] const T& front() const { return items_->front(); }
   [[nodiscard]] T* begin() { return own().data(); }
   [[nodiscard]] T* end() { return own().data() + items_->size(); }

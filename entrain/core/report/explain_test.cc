@@ -20,7 +20,7 @@ struct Instance {
     hand.assignment.policy = "by hand";
     names.modules = {"vision", "llm"};
     names.samples = {"a", "b", "c", "d"};
-    names.work.assign(hand.costs.work.begin(), hand.costs.work.end());
+    names.work = hand.costs.work;
     request.plan = &hand.plan;
     request.costs = &hand.costs;
     request.step = &step;
