@@ -61,13 +61,25 @@ double SlotBytes::use(const std::vector<double>& bytes, int slot) const {
 void SlotBytes::add(const std::vector<double>& bytes, int slot) {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
+    const int first = std::max(0, slot - lane.window + 1);
     const int last = std::min(slot, static_cast<int>(lane.held.size()) - 1);
-    for (int window = std::max(0, slot - lane.window + 1); window <= last; ++window) {
+    const auto raise = [&](int inside, double held) {
+      double& largest = largest_[at(inside) * lanes_.size() + i];
+      largest = std::max(largest, held);
+    };
+    double held = 0;  // the most of the windows that grew and contain a slot
+    for (int window = first; window <= last; ++window) {
       lane.held[at(window)] += bytes[i];
-      for (int inside = window; inside < window + lane.window; ++inside) {
-        double& largest = largest_[at(inside) * lanes_.size() + i];
-        largest = std::max(largest, lane.held[at(window)]);
+      held = std::max(held, lane.held[at(window)]);
+      raise(window, held);
+    }
+    held = 0;
+    int window = last + 1;
+    for (int inside = last + lane.window - 1; inside > last; --inside) {
+      while (window > std::max(first, inside - lane.window + 1)) {
+        held = std::max(held, lane.held[at(--window)]);
       }
+      raise(inside, held);
     }
   }
 }
@@ -101,7 +113,8 @@ Placement one_sample_a_slot(const AssignRequest& request) {
           return std::pair(a.free == 0, a.share) < std::pair(b.free == 0, b.share);
         });
     std::pair<double, int> least{std::numeric_limits<double>::max(), -1};  // use, slot
-    for (int slot = 0; slot < static_cast<int>(replica.samples.size()); ++slot) {
+    const int num_slots = static_cast<int>(replica.samples.size());
+    for (int slot = 0; slot < num_slots && least.first > -less; ++slot) {  // none is under its own
       if (replica.samples[at(slot)] < 0) {
         least = std::min(least, {replica.held.use(bytes[at(sample)], slot), slot});
       }

@@ -25,7 +25,7 @@ class SlotBytes {
   // Share of its limit that the fullest lane would use if such a sample joined the slot; at most 1:
   // it fits. Cost  O(lanes).
   [[nodiscard]] double use(const std::vector<double>& bytes, int slot) const;
-  // Cost  O(lanes × warm-up²).
+  // Cost  O(lanes × warm-up).
   void add(const std::vector<double>& bytes, int slot);
 
  private:
