@@ -224,22 +224,26 @@ PlanCandidate PlanScorer::score(const PlanShape& config,
 }
 
 std::int64_t PlanScorer::guess(const PlanShape& config, bool searched) const {
-  const auto quick_step = [&](Plan plan) {
+  const auto quick_step = [&](Plan plan, const StepCosts& costs) {
     plan.policy = plan.policy == "entrain" ? "lpt-2d" : plan.policy;
-    return score_step(plan, costs_of(plan, 0), request_.first_step, request_.seed);
+    return score_step(plan, costs, request_.first_step, request_.seed);
   };
   PlanCandidate candidate = make_candidate(config);
   StepScore score;
+  bool fits = false;
   if (candidate.state != CandidateState::kNoFit) {
-    score = quick_step(candidate.plan);
+    const StepCosts costs = costs_of(candidate.plan, 0);
+    if (!may_recompute() || !sample_miss(candidate.plan, costs)) {
+      score = quick_step(candidate.plan, costs);
+      fits = score.fits();
+    }
   }
-  const bool fits = candidate.state != CandidateState::kNoFit && score.fits();
   if (!fits && may_recompute()) {
     candidate = lay_out(config, bounds_.cut(config, true));
     if (candidate.state != CandidateState::kNoFit) {
       const RecomputeLevels all = levels_of(candidate.plan);
       set_recompute(all.levels[static_cast<std::size_t>(all.guess)], candidate.plan);
-      score = quick_step(candidate.plan);
+      score = quick_step(candidate.plan, costs_of(candidate.plan, 0));
     }
   }
   if (searched && candidate.state != CandidateState::kNoFit) {
