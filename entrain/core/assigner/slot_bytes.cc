@@ -11,6 +11,9 @@ namespace entrain {
 
 std::vector<std::vector<double>> activations_of(const Plan& plan, const StepCosts& costs) {
   std::vector<std::vector<double>> result(at(costs.num_samples));
+  for (std::vector<double>& lanes : result) {
+    lanes.reserve(at(plan.num_lanes()));
+  }
   for (int lane = 0; lane < plan.num_lanes(); ++lane) {
     for (int sample = 0; sample < costs.num_samples && plan.limits.bytes_of(lane) > 0; ++sample) {
       std::int64_t bytes = 0;

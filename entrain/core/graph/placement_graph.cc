@@ -10,6 +10,9 @@
 namespace entrain {
 namespace {
 
+// Of a slot: fewer allocations as it grows.
+constexpr std::size_t kUsualParts = 8;
+
 constexpr unsigned kLlmShift = 24;
 constexpr std::uint64_t kUnitMask = (1ULL << kLlmShift) - 1;
 constexpr std::size_t kFewChanges = 16;  // of a slot
@@ -239,6 +242,7 @@ void PlacementGraph::place_module(int module,
     of.shape -= slot.now.shape;
     slot.now.key = keys_[number];
     slot.now.parts.clear();
+    slot.now.parts.reserve(kUsualParts);
     slot.is_new = true;
     any_new = true;
   }
@@ -264,6 +268,7 @@ void PlacementGraph::group_parts(int module, int slot, Work& work) const {
   const KindCosts& of = (*modules_)[at(module)];
   work.groups.clear();
   work.served.clear();
+  work.served.reserve(kUsualParts);
   work.sums.clear();
   const std::vector<std::uint64_t>& parts = work.parts;
   std::size_t begin = 0;
