@@ -67,6 +67,7 @@ class Search {
     }
     for (std::size_t index = 0; index < entries_.size(); ++index) {
       judge_once(index);
+      walks_ = true;
       while (improved_ && beside_ == nullptr) {
         improved_ = false;
         for (const std::size_t near : near_best()) {
@@ -76,6 +77,7 @@ class Search {
           }
         }
       }
+      walks_ = false;
     }
     judge_set_aside();
     judge_stopped();
@@ -208,9 +210,10 @@ class Search {
     if (request_.most_simulations >= 0) {
       return request_.most_simulations > 0 && steps >= request_.most_simulations;
     }
-    return steps >= default_budget(request_.patience) ||
-           (steps >= kLeastSimulations &&
-            share * scorer_.simulated_unit_stages() >= request_.patience * kMostUnitStages);
+    const int percent = walks_ ? kWalkPercent : 100;
+    return 100 * steps >= percent * default_budget(request_.patience) ||
+           (steps >= kLeastSimulations && 100 * share * scorer_.simulated_unit_stages() >=
+                                              percent * request_.patience * kMostUnitStages);
   }
 
   // Those that differ from the best plan in the shape of one module or in where lanes went: what
@@ -401,6 +404,7 @@ class Search {
   std::vector<Entry> entries_;
   std::vector<char> judged_;                       // [entry]
   bool improved_ = false;                          // the best plan, since last asked
+  bool walks_ = false;                             // along what is near the best plan
   PlanShape before_;                               // that was the best before it
   std::vector<std::pair<int64_t, int64_t>> keys_;  // [plan of the result] total and number
   std::vector<Undecided> undecided_;               // stopped, unknown whether they fit

@@ -91,6 +91,8 @@ struct PlanCandidate {
 inline constexpr int kMostSimulations = 28;
 inline constexpr int kLeastSimulations = 8;
 inline constexpr std::int64_t kMostUnitStages = 700'000;
+// What is near a plan that has just become the best may take so much of both, in percent.
+inline constexpr int kWalkPercent = 150;
 
 // Steps of a search without most_simulations, if none takes long.
 inline int default_budget(int patience) {
