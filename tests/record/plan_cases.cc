@@ -53,7 +53,8 @@ std::string run_cluster(const Manifest& manifest,
                         const std::string& cluster_name,
                         const std::string& policy,
                         bool sharded,
-                        SharedLanes sharing = SharedLanes::kNever) {
+                        SharedLanes sharing = SharedLanes::kNever,
+                        int most_simulations = 12) {
   const ClusterSpec cluster =
       read_cluster(oracle::source_root() / "configs/clusters" / (cluster_name + ".toml"));
   const Profile profile =
@@ -66,7 +67,7 @@ std::string run_cluster(const Manifest& manifest,
   request.state.parameter_dtype = profile.dtype;
   request.state.shard_optimizer = sharded;
   request.batches = {batch_work(manifest.model, manifest.samples)};
-  request.most_simulations = 12;
+  request.most_simulations = most_simulations;
   request.score_evaluations = 20;
   request.space.shared_lanes = sharing;
   return fields_of_search(request);
@@ -101,6 +102,16 @@ std::vector<Case> manifest_plan_cases() {
     cases.push_back({concat("manifest-plan/", manifest->name, "/a40-16/entrain/shared"), [=] {
                        return run_cluster(*manifest, "a40-16", "entrain", false, SharedLanes::kToo);
                      }});
+  }
+  // Where most configurations are not guessed, in the default budget.
+  for (const Manifest& drawn : draw_manifests(2'048)) {
+    if (drawn.name == "charts+speech" || drawn.name == "opencqa_charts") {
+      const auto manifest = std::make_shared<const Manifest>(drawn);
+      cases.push_back({concat("manifest-plan/", manifest->name, "/h100-512/entrain/default"), [=] {
+                         return run_cluster(
+                             *manifest, "h100-512", "entrain", true, SharedLanes::kToo, -1);
+                       }});
+    }
   }
   return cases;
 }

@@ -1,8 +1,10 @@
 #include "entrain/core/planner/part_search.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <optional>
+#include <set>
 #include <span>
 #include <utility>
 
@@ -22,7 +24,8 @@ struct Entry {
 };
 
 // Configurations that are guessed: the first by estimate, as long as they count no more units on
-// stages (plan_units.h), and all of one lane.
+// stages (plan_units.h), the first of each other number of replicas that counts no more, and all of
+// one lane. Estimates favour few replicas of many lanes, which deal worst with uneven samples.
 constexpr int64_t kMostGuesses = 64;
 constexpr int64_t kMostGuessUnits = 700'000;
 
@@ -138,17 +141,10 @@ class Search {
     std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
       return std::pair(a.estimate_ns, a.number) < std::pair(b.estimate_ns, b.number);
     });
-    auto end = entries_.begin();
-    int64_t units = 0;
-    const int64_t most = is_guided() ? kMostSharedGuesses : kMostGuesses;
-    const int64_t most_units = is_guided() ? kMostGuessUnits / kSharedShare : kMostGuessUnits;
-    const int64_t least = is_guided() ? kLeastSharedGuesses : 0;
-    while (end != entries_.end() && end - entries_.begin() < most &&
-           (units < most_units || end - entries_.begin() < least)) {
-      units += scorer_.guess_units(end->config);
-      ++end;
-    }
-    end = std::stable_partition(end, entries_.end(), is_one_lane);
+    const auto end = std::stable_partition(
+        entries_.begin(), entries_.end(), [guessed = guessed_numbers()](const Entry& entry) {
+          return guessed.count(entry.number) > 0;
+        });
     parallel_for(end - entries_.begin(), request_.threads, [&](int64_t index) {
       Entry& entry = entries_[static_cast<std::size_t>(index)];
       entry.guess_ns = scorer_.guess(entry.config, is_guided());
@@ -159,6 +155,37 @@ class Search {
     const auto second = entries_.begin() + (entries_.empty() ? 0 : 1);
     return static_cast<std::size_t>(std::stable_partition(second, end, is_one_lane) -
                                     entries_.begin());
+  }
+
+  // Of the entries, which are in the order of their estimates.
+  [[nodiscard]] std::set<int64_t> guessed_numbers() const {
+    std::set<int64_t> result;
+    std::set<int> replica_counts;
+    int64_t units = 0;
+    const int64_t most = is_guided() ? kMostSharedGuesses : kMostGuesses;
+    const int64_t most_units = size_scale() * kMostGuessUnits / (is_guided() ? kSharedShare : 1);
+    const int64_t least = is_guided() ? kLeastSharedGuesses : 0;
+    bool by_estimate = true;
+    for (const Entry& entry : entries_) {
+      const auto count = std::ssize(result);
+      by_estimate = by_estimate && count < most && (units < most_units || count < least);
+      const int64_t more = scorer_.guess_units(entry.config);
+      const bool another =
+          !is_guided() && more <= most_units && replica_counts.count(entry.config.replicas) == 0;
+      if (by_estimate || another || is_one_lane(entry)) {
+        units += more;
+        replica_counts.insert(entry.config.replicas);
+        result.insert(entry.number);
+      }
+    }
+    return result;
+  }
+
+  // Larger batches may take more: 1 of up to 512 samples, 2 of 2,048, 4 of 8,192.
+  [[nodiscard]] int64_t size_scale() const {
+    constexpr double kSamples = 512;
+    const auto samples = static_cast<double>(request_.batches.front().size());
+    return std::max<int64_t>(1, std::llround(std::floor(std::sqrt(samples / kSamples))));
   }
 
   [[nodiscard]] int64_t num_batches() const { return scorer_.num_batches(); }
@@ -212,8 +239,9 @@ class Search {
     }
     const int percent = walks_ ? kWalkPercent : 100;
     return 100 * steps >= percent * default_budget(request_.patience) ||
-           (steps >= kLeastSimulations && 100 * share * scorer_.simulated_unit_stages() >=
-                                              percent * request_.patience * kMostUnitStages);
+           (steps >= kLeastSimulations &&
+            100 * share * scorer_.simulated_unit_stages() >=
+                percent * std::max<int64_t>(request_.patience, size_scale()) * kMostUnitStages);
   }
 
   // Those that differ from the best plan in the shape of one module or in where lanes went: what

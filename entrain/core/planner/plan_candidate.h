@@ -87,7 +87,8 @@ struct PlanCandidate {
 };
 
 // The budget of each part of a search without most_simulations: this many simulated steps, and
-// fewer if they take long, counted in units on stages (plan_units.h).
+// fewer if they take long, counted in units on stages (plan_units.h): of batches of up to 512
+// samples, and of larger ones as many times more as their root, without a fraction.
 inline constexpr int kMostSimulations = 28;
 inline constexpr int kLeastSimulations = 8;
 inline constexpr std::int64_t kMostUnitStages = 700'000;
