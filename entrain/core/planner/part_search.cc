@@ -244,16 +244,23 @@ class Search {
                 percent * std::max<int64_t>(request_.patience, size_scale()) * kMostUnitStages);
   }
 
-  // Those that differ from the best plan in the shape of one module or in where lanes went: what
-  // goes on twice as far from the best plan before it, then the nearest in lanes, then as the order
-  // of entries has them. Only what comes first under a budget hangs on it.
+  // Those that differ from the best plan in the replicas, the shape of one module or in where lanes
+  // went: what is scaled from it or goes on twice as far from the best plan before it, then the
+  // nearest in lanes, then as the order of entries has them. Only what comes first under a budget
+  // hangs on it.
   [[nodiscard]] std::vector<std::size_t> near_best() const {
     constexpr std::size_t kMost = 4;
     const PlanShape& best = result_.best().config;
     std::vector<std::pair<int, std::size_t>> similar;  // lanes that went, and index
     for (std::size_t index = 0; index < entries_.size(); ++index) {
       const PlanShape& other = entries_[index].config;
-      if (judged_[index] != 0 || other.replicas != best.replicas || other.layout != best.layout) {
+      if (judged_[index] != 0 || other.layout != best.layout) {
+        continue;
+      }
+      if (is_scaled(other)) {
+        similar.emplace_back(0, index);
+      }
+      if (other.replicas != best.replicas) {
         continue;
       }
       int shapes = 0;
@@ -288,6 +295,23 @@ class Search {
       on.modules[module].stages += 2 * (on.modules[module].stages - before_.modules[module].stages);
     }
     return on == other;
+  }
+
+  // Whether it has twice the replicas of the best plan, of half the lanes each, or the reverse.
+  [[nodiscard]] bool is_scaled(const PlanShape& other) const {
+    const PlanShape& best = result_.best().config;
+    if (other.replicas != 2 * best.replicas && 2 * other.replicas != best.replicas) {
+      return false;
+    }
+    for (std::size_t module = 0; module < best.modules.size(); ++module) {
+      const ModuleShape& mine = best.modules[module];
+      const ModuleShape& its = other.modules[module];
+      if (its.stages * other.replicas != mine.stages * best.replicas ||
+          !(its.degrees == mine.degrees) || its.virtual_stages != mine.virtual_stages) {
+        return false;
+      }
+    }
+    return true;
   }
 
   void judge_once(std::size_t index) {
