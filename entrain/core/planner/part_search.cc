@@ -169,10 +169,12 @@ class Search {
     for (const Entry& entry : entries_) {
       const auto count = std::ssize(result);
       by_estimate = by_estimate && count < most && (units < most_units || count < least);
+      const bool another = !is_guided() && replica_counts.count(entry.config.replicas) == 0;
+      if (!by_estimate && !another && !is_one_lane(entry)) {
+        continue;
+      }
       const int64_t more = scorer_.guess_units(entry.config);
-      const bool another =
-          !is_guided() && more <= most_units && replica_counts.count(entry.config.replicas) == 0;
-      if (by_estimate || another || is_one_lane(entry)) {
+      if (by_estimate || more <= most_units || is_one_lane(entry)) {
         units += more;
         replica_counts.insert(entry.config.replicas);
         result.insert(entry.number);
@@ -181,11 +183,11 @@ class Search {
     return result;
   }
 
-  // Larger batches may take more: 1 of up to 512 samples, 2 of 2,048, 4 of 8,192.
+  // Larger batches may take more: 2 times from 2,048 samples on, 4 times from 8,192.
   [[nodiscard]] int64_t size_scale() const {
     constexpr double kSamples = 512;
     const auto samples = static_cast<double>(request_.batches.front().size());
-    return std::max<int64_t>(1, std::llround(std::floor(std::sqrt(samples / kSamples))));
+    return std::max<int64_t>(1, static_cast<int64_t>(std::sqrt(samples / kSamples)));
   }
 
   [[nodiscard]] int64_t num_batches() const { return scorer_.num_batches(); }
