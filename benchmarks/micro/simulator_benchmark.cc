@@ -1,5 +1,5 @@
 // Replay of one step's program: simulate(), with and without events, on shared links and with early
-// stops; lane_bound().
+// stops.
 //
 // A checked answer per program: the slow simulator of the tests has to agree before anything is
 // timed.
@@ -54,8 +54,6 @@ Step make_step() {
   const auto expected = oracle::slow_simulate(step.program, step.costs).makespan;
   ENTRAIN_INVARIANT(simulate(step.program, step.costs).makespan == expected,
                     "simulate() and the slow simulator disagree");
-  ENTRAIN_INVARIANT(lane_bound(step.program, step.costs) <= expected,
-                    "the bound is above the step time");
   return step;
 }
 
@@ -122,15 +120,6 @@ void simulate_stop_after(benchmark::State& state) {
   report(state);
 }
 BENCHMARK(simulate_stop_after)->ArgName("percent")->Arg(100)->Arg(99)->Arg(95)->Arg(90);
-
-void bound_step(benchmark::State& state) {
-  const Step& step = the_step();
-  for (auto _ : state) {
-    benchmark::DoNotOptimize(lane_bound(step.program, step.costs));
-  }
-  report(state);
-}
-BENCHMARK(bound_step);
 
 }  // namespace
 }  // namespace entrain

@@ -119,6 +119,20 @@ int num_events(const Operation& operation,
   return overlapped ? static_cast<int>(buckets.size()) : 1;
 }
 
+// The operations of every lane as text.
+std::string lanes_of(const Program& program) {
+  std::string text;
+  for (const ReplicaProgram& replica : program.replicas) {
+    for (const std::vector<Operation>& lane : replica.lanes) {
+      for (const Operation& operation : lane) {
+        text += to_string(program, operation) + "; ";
+      }
+      text += "\n";
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 RandomProgram make_random_program(std::uint64_t seed,
@@ -138,7 +152,7 @@ RandomProgram make_random_program(std::uint64_t seed,
     shuffle_orders(rng, instance.program);
   }
   instance.text = "seed " + std::to_string(seed) + " case " + std::to_string(index) + " schedule " +
-                  schedule + "\n" + describe(drawn) + to_json(instance.program).dump(1);
+                  schedule + "\n" + describe(drawn) + lanes_of(instance.program);
   return instance;
 }
 

@@ -250,7 +250,7 @@ std::vector<std::vector<Operation>> stage_orders(const OrderInputs& inputs, cons
 Turns turns_of(const OrderInputs& inputs, const std::string& schedule) {
   const StageGraph& stages = inputs.stages;
   Turns turns;
-  std::vector<int> most(at(stages.num_modules()), 0);  // slots held under 1f1b
+  std::vector<int> most(at(stages.llm + 1), 0);  // slots held under 1f1b
   for (const GraphGroup& group : inputs.graph.groups) {
     if (group.first_backward < stages.num_stages(group.module)) {
       most[at(group.module)] = std::max(most[at(group.module)],

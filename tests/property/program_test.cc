@@ -91,7 +91,7 @@ TEST(RandomPrograms, AreEqualForEqualInputs) {
           build_program(instance.plan, instance.assignment, instance.costs, schedule);
       const Program second =
           build_program(instance.plan, instance.assignment, instance.costs, schedule);
-      ASSERT_EQ(to_json(first), to_json(second)) << label(i, schedule, instance);
+      ASSERT_TRUE(first == second) << label(i, schedule, instance);
     }
   }
 }

@@ -152,13 +152,7 @@ std::string run_replay(std::uint64_t index, const std::string& schedule) {
       bytes += "\n";
     }
   }
-  return concat(text,
-                " options_ns=",
-                makespans,
-                " bytes=",
-                short_digest(bytes),
-                " lane_bound_ns=",
-                lane_bound(program, instance.costs).count());
+  return concat(text, " options_ns=", makespans, " bytes=", short_digest(bytes));
 }
 
 }  // namespace

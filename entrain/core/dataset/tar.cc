@@ -205,7 +205,6 @@ TarReader::TarReader(const std::filesystem::path& path, std::int64_t base, std::
       fragment_(true) {}
 TarReader::~TarReader() = default;
 TarReader::TarReader(TarReader&&) noexcept = default;
-TarReader& TarReader::operator=(TarReader&&) noexcept = default;
 
 std::optional<TarMember> TarReader::next() {
   while (!fragment_ || position_ < source_->size()) {
@@ -320,10 +319,6 @@ void TarReader::check_end(std::int64_t offset) {
     }
     at += size;
   }
-}
-
-std::string TarReader::content(const TarMember& member, std::int64_t limit) {
-  return std::string(source_->at(member.data_offset, std::min(member.size, limit)));
 }
 
 std::string_view TarReader::content_at(const TarMember& member,

@@ -39,7 +39,6 @@ class TarReader {
   TarReader(const std::filesystem::path& path, std::int64_t base, std::int64_t size);
   ~TarReader();
   TarReader(TarReader&&) noexcept;
-  TarReader& operator=(TarReader&&) noexcept;
 
   // Next regular file; folders are skipped. nullopt at the end.
   //
@@ -47,8 +46,6 @@ class TarReader {
   //         an impossible field, a missing end. SystemFailure when reading fails.
   std::optional<TarMember> next();
 
-  // Content of a member, at most `limit` bytes of it.
-  std::string content(const TarMember& member, std::int64_t limit = INT64_MAX);
   // Bytes [offset, offset + size) of a member's content. Valid until the reader is used again.
   //
   // Requires  the range lies inside the content.

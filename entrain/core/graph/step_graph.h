@@ -39,7 +39,6 @@ struct StageGraph {
   int llm_first_lane = 0;
   LinkSpec link;
 
-  [[nodiscard]] int num_modules() const { return llm + 1; }
   [[nodiscard]] int num_stages(int module) const {
     return first_stage[static_cast<std::size_t>(module) + 1] -
            first_stage[static_cast<std::size_t>(module)];

@@ -16,7 +16,7 @@
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/planner/layer_times.h"
 #include "entrain/core/planner/plan_score.h"
-#include "entrain/core/planner/shared_lanes.h"
+#include "entrain/core/planner/shaped_plan.h"
 #include "entrain/core/schedule/schedule.h"
 
 namespace entrain {

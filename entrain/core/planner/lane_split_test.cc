@@ -8,10 +8,10 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/cost/step_costs.h"
-#include "entrain/core/planner/shared_lanes.h"
 #include "entrain/core/step/step.h"
 
 #include "tests/oracle/expect_error.h"
+#include "tests/oracle/shaped_plans.h"
 #include "tests/oracle/tiny_models.h"
 
 namespace entrain {
@@ -156,8 +156,12 @@ TEST(PlanLaneSplit, LetsEncodersShareLanes) {
 // The best of up to `most` virtual stages of each of two modules by the obvious loops.
 std::int64_t best_of_all(const LaneSplitRequest& request, int most, bool with_one) {
   const LayerTimes layer_ns = [&] {
-    LayerTimes sum = layer_times(*request.model, *request.profile, request.batches[0], 8);
-    const LayerTimes second = layer_times(*request.model, *request.profile, request.batches[1], 8);
+    const auto times_of = [&](const std::vector<SampleWork>& batch) {
+      const Plan plan = layer_plan(*request.model);
+      return layer_times(step_costs(*request.model, plan, *request.profile, batch), 8);
+    };
+    LayerTimes sum = times_of(request.batches[0]);
+    const LayerTimes second = times_of(request.batches[1]);
     for (std::size_t module = 0; module < sum.size(); ++module) {
       for (std::size_t layer = 0; layer < sum[module].size(); ++layer) {
         sum[module][layer] += second[module][layer];
@@ -175,12 +179,12 @@ std::int64_t best_of_all(const LaneSplitRequest& request, int most, bool with_on
             (!several && !with_one)) {
           continue;
         }
-        Plan plan = interleaved_plan(*request.model,
-                                     layer_ns,
-                                     {lanes, request.lanes - lanes},
-                                     {first, second},
-                                     request.replicas,
-                                     request.num_slots);
+        Plan plan = oracle::interleaved_plan(*request.model,
+                                             layer_ns,
+                                             {lanes, request.lanes - lanes},
+                                             {first, second},
+                                             request.replicas,
+                                             request.num_slots);
         plan.schedule = request.schedule;
         plan.policy = request.policy;
         best = std::min(best, mean_step(request, plan));

@@ -30,11 +30,4 @@ LayerTimes layer_times(const StepCosts& costs, std::int64_t launches) {
   return result;
 }
 
-LayerTimes layer_times(const ModelSpec& model,
-                       const Profile& profile,
-                       std::span<const SampleWork> work,
-                       std::int64_t launches) {
-  return layer_times(step_costs(model, layer_plan(model), profile, work), launches);
-}
-
 }  // namespace entrain

@@ -23,15 +23,4 @@ Plan layer_plan(const ModelSpec& model);
 // `launches` times in each direction.
 LayerTimes layer_times(const StepCosts& costs, std::int64_t launches);
 
-// The same under a model's profile: forward and backward of all samples at tensor parallelism 1,
-// each layer launched `launches` times in each direction.
-//
-// Requires  launches >= 0; `work` comes from the same model.
-// Throws    InvalidInput as step_costs() does.
-// Cost      O(units × layers).
-LayerTimes layer_times(const ModelSpec& model,
-                       const Profile& profile,
-                       std::span<const SampleWork> work,
-                       std::int64_t launches);
-
 }  // namespace entrain

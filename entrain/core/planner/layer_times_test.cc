@@ -38,7 +38,7 @@ TEST(LayerTimes, SumToTheModulesTime) {
     work[0] = {
         .segments = {{{8, 64, 2}, {4, 16, 1}}}, .videos = {}, .llm_tokens = 9, .target_tokens = 3};
     work[1] = {.segments = {{}}, .videos = {}, .llm_tokens = 5, .target_tokens = 4};
-    const LayerTimes times = layer_times(model, profile, work, 7);
+    const LayerTimes times = layer_times(step_costs(model, layer_plan(model), profile, work), 7);
     const StepCosts whole = step_costs(model, even_plan(model, {1, 1}, 1, 1), profile, work);
     ASSERT_EQ(times.size(), 2U);
     for (std::size_t module = 0; module < 2; ++module) {
@@ -52,8 +52,9 @@ TEST(LayerTimes, HoldsNoLaunchThatIsNotAskedFor) {
   const ModelSpec model = oracle::tiny_model(1, 1, 1);
   const std::vector<SampleWork> text = {
       {.segments = {{}}, .videos = {}, .llm_tokens = 5, .target_tokens = 4}};
-  EXPECT_EQ(sum(layer_times(model, whole_ns_profile(model), text, 0)[0]), 0);
-  EXPECT_GT(sum(layer_times(model, whole_ns_profile(model), text, 1)[0]), 0);
+  const StepCosts costs = step_costs(model, layer_plan(model), whole_ns_profile(model), text);
+  EXPECT_EQ(sum(layer_times(costs, 0)[0]), 0);
+  EXPECT_GT(sum(layer_times(costs, 1)[0]), 0);
 }
 
 }  // namespace

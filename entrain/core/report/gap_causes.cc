@@ -184,10 +184,6 @@ std::string_view name_of(GapCause cause) {
   return kCauses[static_cast<std::size_t>(cause)];
 }
 
-nanoseconds GapCauses::total() const {
-  return std::accumulate(time.begin(), time.end(), -in_bound);
-}
-
 GapCauses gap_causes(const Program& program,
                      const Timeline& timeline,
                      const StepCosts& costs,

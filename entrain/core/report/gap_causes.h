@@ -42,7 +42,6 @@ struct GapCauses {
   [[nodiscard]] std::chrono::nanoseconds of(GapCause cause) const {
     return time[static_cast<std::size_t>(cause)];
   }
-  [[nodiscard]] std::chrono::nanoseconds total() const;
 };
 
 // A wait is traced back through the operations and messages of other lanes that filled it,

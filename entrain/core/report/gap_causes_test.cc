@@ -19,6 +19,10 @@ GapCauses causes_of(const oracle::TwoLanes& lanes, nanoseconds bound = nanosecon
       lanes.program, simulate(lanes.program, lanes.costs, {.events = true}), lanes.costs, bound);
 }
 
+nanoseconds total_of(const GapCauses& causes) {
+  return std::accumulate(causes.time.begin(), causes.time.end(), -causes.in_bound);
+}
+
 TEST(GapCauses, SplitTheTwoSlotExample) {
   // LLM lane: F0 and its message before it, B1's message and B1 behind it, no waits between.
   const GapCauses causes = causes_of(oracle::two_slots_with_link(), nanoseconds{100});
@@ -28,7 +32,7 @@ TEST(GapCauses, SplitTheTwoSlotExample) {
   EXPECT_EQ(causes.of(GapCause::kLinks), nanoseconds{26}) << "one way, and back";
   EXPECT_EQ(causes.of(GapCause::kOrder), nanoseconds{30}) << "F and B of the LLM";
   EXPECT_EQ(causes.in_bound, nanoseconds{100 - 60});
-  EXPECT_EQ(causes.total(), nanoseconds{16});
+  EXPECT_EQ(total_of(causes), nanoseconds{16});
 }
 
 TEST(GapCauses, SeparateOversizedSamplesFromUnevenSlotsAndLaunches) {
@@ -59,7 +63,7 @@ TEST(GapCauses, AddUpToTheGapInRandomCases) {
       const Timeline timeline = simulate(program, of.costs, {.events = true});
       const nanoseconds bound = step_lower_bound(of.plan, of.costs, schedule);
       const GapCauses causes = gap_causes(program, timeline, of.costs, bound);
-      ASSERT_EQ(causes.total(), timeline.makespan - bound) << oracle::describe(of);
+      ASSERT_EQ(total_of(causes), timeline.makespan - bound) << oracle::describe(of);
       for (int cause = 0; cause < kNumGapCauses; ++cause) {
         ASSERT_GE(causes.of(static_cast<GapCause>(cause)).count(), 0) << oracle::describe(of);
       }

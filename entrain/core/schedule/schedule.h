@@ -69,8 +69,7 @@ Program build_program(const Plan& plan,
                       const StepCosts& costs,
                       std::string_view schedule);
 
-// The same with its graph, for simulate(), lane_bound() and
-// memory_over_time().
+// The same with its graph, for simulate() and memory_over_time().
 struct BuiltStep {
   Program program;
   StepGraph graph;  // step_graph() of the program

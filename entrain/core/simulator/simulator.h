@@ -93,21 +93,6 @@ Timeline simulate(const Program& program,
                   const StepCosts& costs,
                   const SimulateOptions& options = {});
 
-// Lower bound on the step time of any order of this program's operations on their lanes: for the
-// heaviest lane, its compute work plus the cheapest time before its first and after its last
-// operation. (The plain lane bound, without step-wide operations.)
-//
-// The time before an operation is that of the longest chain of operations and transfers it depends
-// on, with every lane and link free. Holds for every option; uses the links of `network`.
-// Cost     O(operations + parts + items × stages).
-std::chrono::nanoseconds lane_bound(const Program& program,
-                                    const StepCosts& costs,
-                                    const Network& network = {});
-std::chrono::nanoseconds lane_bound(const Program& program,
-                                    const StepGraph& graph,
-                                    const StepCosts& costs,
-                                    const Network& network = {});
-
 // Activation bytes of one lane while each operation of its list runs, in list order: bytes that an
 // operation frees are still counted.
 // Cost     O(operations of the lane + groups), plus that of step_graph() if it is not given.

@@ -30,11 +30,6 @@ LinkSpec read_link(ObjectReader reader) {
   return link;
 }
 
-Json link_json(const LinkSpec& link) {
-  return {{"latency_us", static_cast<double>(link.latency.count()) / kNanosecondsPerMicrosecond},
-          {"gigabytes_per_second", link.bytes_per_second / kGigabyte}};
-}
-
 void check(bool holds, const std::string& where, const char* key, const std::string& message) {
   if (!holds) {
     throw InvalidInput(fmt::format("{}: {}", key_path(where, key), message));
@@ -75,16 +70,6 @@ ClusterSpec cluster_from_json(const Json& document, const std::string& where) {
   reader.finish();
   validate(cluster, where);
   return cluster;
-}
-
-Json to_json(const ClusterSpec& cluster) {
-  return {{"name", cluster.name},
-          {"nodes", cluster.num_nodes},
-          {"devices_per_node", cluster.devices_per_node},
-          {"device", cluster.device},
-          {"memory_gib", static_cast<double>(cluster.memory_bytes) / kGibibyte},
-          {"intra_node", link_json(cluster.intra_node)},
-          {"inter_node", link_json(cluster.inter_node)}};
 }
 
 void validate(const ClusterSpec& cluster, const std::string& where) {

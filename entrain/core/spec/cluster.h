@@ -29,7 +29,6 @@ struct ClusterSpec {
 // latency_us and gigabytes_per_second.
 ClusterSpec read_cluster(const std::filesystem::path& path);
 ClusterSpec cluster_from_json(const Json& document, const std::string& where);
-Json to_json(const ClusterSpec& cluster);
 void validate(const ClusterSpec& cluster, const std::string& where);
 
 }  // namespace entrain

@@ -66,13 +66,6 @@ TEST(ReadCluster, HasDefaultsForAllButTheName) {
             "c.toml: name: missing");
 }
 
-TEST(ReadCluster, RoundTrips) {
-  const Json document = to_json(cluster_from_json(parse_toml(kClusterToml, "c"), "c"));
-  EXPECT_EQ(to_json(cluster_from_json(document, "again")).dump(), document.dump());
-  EXPECT_EQ(document["memory_gib"], 44.5);
-  EXPECT_EQ(document["intra_node"]["latency_us"], 3.5);
-}
-
 TEST(ReadCluster, RefusesUnknownKeysAndImpossibleValues) {
   EXPECT_EQ(cluster_message_after("node=3"), "c.toml: node: unknown key, did you mean 'nodes'?");
   EXPECT_EQ(

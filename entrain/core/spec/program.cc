@@ -1,7 +1,6 @@
 #include "entrain/core/spec/program.h"
 
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
@@ -14,78 +13,6 @@ std::string name_of_module(const Program& program, int module) {
     return program.module_names[at(module)];
   }
   return module == program.llm_module() ? "llm" : fmt::format("encoder{}", module);
-}
-
-Json stage_json(const Program& program, const StageRef& ref) {
-  return Json::array({name_of_module(program, ref.module), ref.stage});
-}
-
-Json item_json(const WorkItem& item) {
-  Json entry = {{"sample", item.sample}};
-  if (item.segment >= 0) {
-    entry["segment"] = item.segment;
-  }
-  if (item.is_chunk()) {
-    entry["tokens"] = {item.token_begin, item.token_end};
-  }
-  return entry;
-}
-
-Json group_json(const Group& group) {
-  Json items = Json::array();
-  for (const WorkItem& item : group.items) {
-    items.push_back(item_json(item));
-  }
-  Json takes_backward = Json::array();
-  for (const char takes : group.takes_backward) {
-    takes_backward.push_back(takes != 0);
-  }
-  Json document = {{"items", items},
-                   {"llm_slots", group.llm_slots},
-                   {"part_sizes", group.part_sizes},
-                   {"takes_backward", takes_backward}};
-  if (!group.llm_groups.empty()) {
-    document["llm_groups"] = group.llm_groups;
-  }
-  for (const LlmGroupRef& ref : group.earlier) {
-    document["earlier"].push_back({ref.slot, ref.group});
-  }
-  for (const LlmGroupRef& ref : group.later) {
-    document["later"].push_back({ref.slot, ref.group});
-  }
-  return document;
-}
-
-Json replica_json(const Program& program, const ReplicaProgram& replica) {
-  Json modules = Json::object();
-  for (std::size_t module = 0; module < replica.groups.size(); ++module) {
-    Json slots = Json::array();
-    for (const std::vector<Group>& slot : replica.groups[module]) {
-      Json groups = Json::array();
-      for (const Group& group : slot) {
-        groups.push_back(group_json(group));
-      }
-      slots.push_back(std::move(groups));
-    }
-    modules[name_of_module(program, static_cast<int>(module))] = std::move(slots);
-  }
-  Json channels = Json::array();
-  for (const Channel& channel : replica.channels) {
-    channels.push_back({{"source_lane", channel.source_lane},
-                        {"target_lane", channel.target_lane},
-                        {"producer", stage_json(program, channel.producer)},
-                        {"consumer", stage_json(program, channel.consumer)},
-                        {"gradient", channel.gradient}});
-  }
-  Json lanes = Json::array();
-  for (const std::vector<Operation>& lane : replica.lanes) {
-    Json operations = Json::array();
-    for (const Operation& operation : lane) {
-      operations.push_back(to_string(program, operation));
-    }
-    lanes.push_back(std::move(operations));
-  }
-  return {{"groups", modules}, {"channels", channels}, {"lanes", lanes}};
 }
 
 // Last-stage units of the encoder groups that serve an LLM group.
@@ -197,30 +124,6 @@ std::string to_string(const Program& program, const Operation& operation) {
     text += fmt::format(" channel {}", operation.channel);
   }
   return text;
-}
-
-Json to_json(const Program& program) {
-  Json modules = Json::object();
-  for (std::size_t module = 0; module < program.num_stages.size(); ++module) {
-    modules[name_of_module(program, static_cast<int>(module))] = program.num_stages[module];
-  }
-  Json lanes = Json::array();
-  for (const std::vector<StageRef>& lane : program.lanes) {
-    Json stages = Json::array();
-    for (const StageRef& ref : lane) {
-      stages.push_back(stage_json(program, ref));
-    }
-    lanes.push_back(std::move(stages));
-  }
-  Json replicas = Json::array();
-  for (const ReplicaProgram& replica : program.replicas) {
-    replicas.push_back(replica_json(program, replica));
-  }
-  return {{"version", 1},
-          {"schedule", program.schedule},
-          {"stages", modules},
-          {"lanes", lanes},
-          {"replicas", replicas}};
 }
 
 }  // namespace entrain

@@ -101,6 +101,7 @@ struct ReplicaProgram {
       groups;  // [module][slot][group]; empty slots have none
   std::vector<Channel> channels;
   std::vector<std::vector<Operation>> lanes;  // [lane][position]
+  bool operator==(const ReplicaProgram&) const = default;
 };
 
 struct Program {
@@ -112,6 +113,7 @@ struct Program {
 
   [[nodiscard]] int llm_module() const { return static_cast<int>(num_stages.size()) - 1; }
   [[nodiscard]] int num_lanes() const { return static_cast<int>(lanes.size()); }
+  bool operator==(const Program&) const = default;
 };
 
 const Group& group_of(const ReplicaProgram& replica, const UnitKey& unit);
@@ -128,8 +130,5 @@ std::vector<UnitKey> backward_inputs(const Program& program, int replica, const 
 
 // "forward vision 1 slot 3 group 0"; sends and receives add " channel 2".
 std::string to_string(const Program& program, const Operation& operation);
-
-// For reading and diffs: groups with sample indices, channels, and operations as text.
-Json to_json(const Program& program);
 
 }  // namespace entrain

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 namespace entrain {
 namespace {
@@ -170,30 +169,6 @@ TEST(OperationText, SpellsEveryKindOnce) {
                                    "optimizer_step",
                                    "gather_parameters",
                                    "sync_tied"}));
-}
-
-TEST(ProgramJson, IsReadable) {
-  const Json document = to_json(small_program());
-  EXPECT_EQ(document["version"], 1);
-  EXPECT_EQ(document["schedule"], "1f1b");
-  EXPECT_EQ(document["stages"].dump(), R"({"vision":2,"audio":1,"llm":2})");
-  EXPECT_EQ(document["lanes"][1].dump(), R"([["vision",1],["audio",0]])");
-  const Json& replica = document["replicas"][0];
-  EXPECT_EQ(replica["groups"]["vision"][0][1].dump(),
-            R"({"items":[{"sample":4,"segment":0},{"sample":1,"segment":0},)"
-            R"({"sample":2,"segment":0}],"llm_slots":[1,1,2],"part_sizes":[1,1,1],)"
-            R"("takes_backward":[],"llm_groups":[0,1,0]})");
-  EXPECT_EQ(replica["groups"]["vision"][1].dump(), "[]");
-  EXPECT_EQ(replica["groups"]["llm"][1][1].dump(),
-            R"({"items":[{"sample":1,"tokens":[0,5]}],"llm_slots":[1],"part_sizes":[1],)"
-            R"("takes_backward":[],"later":[[2,0]]})");
-  EXPECT_EQ(replica["groups"]["llm"][2][0]["earlier"].dump(), "[[1,1]]");
-  EXPECT_EQ(replica["channels"][1].dump(),
-            R"({"source_lane":1,"target_lane":0,"producer":["vision",0],"consumer":["vision",1],)"
-            R"("gradient":true})");
-  EXPECT_EQ(replica["lanes"][0].dump(),
-            R"(["forward vision 0 slot 0 group 0","send vision 0 slot 0 group 0 channel 0",)"
-            R"("clip_norm"])");
 }
 
 }  // namespace

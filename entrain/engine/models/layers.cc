@@ -244,14 +244,6 @@ at::Tensor attention_at_once(const at::Tensor& query,
 
 }  // namespace
 
-RotaryTable rotary_table(std::span<const std::int64_t> lengths,
-                         std::int64_t head_dim,
-                         double theta,
-                         const at::TensorOptions& options) {
-  const std::vector<std::int64_t> begins(lengths.size(), 0);
-  return rotary_table(begins, lengths, head_dim, theta, options);
-}
-
 RotaryTable rotary_table(std::span<const std::int64_t> begins,
                          std::span<const std::int64_t> lengths,
                          std::int64_t head_dim,

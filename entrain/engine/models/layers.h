@@ -67,14 +67,8 @@ struct RotaryTable {
   at::Tensor sine;    // the same shape
 };
 
-// One axis: positions 0 … n-1 within each sample.
-// Requires  head_dim even.
-RotaryTable rotary_table(std::span<const std::int64_t> lengths,
-                         std::int64_t head_dim,
-                         double theta,
-                         const at::TensorOptions& options);
-
-// The same, with a given first position for each run of rows. Requires  as many begins as lengths.
+// One axis: for each run of rows its first position and how many follow one another.
+// Requires  head_dim even; as many begins as lengths.
 RotaryTable rotary_table(std::span<const std::int64_t> begins,
                          std::span<const std::int64_t> lengths,
                          std::int64_t head_dim,

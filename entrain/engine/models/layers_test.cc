@@ -17,6 +17,10 @@ using oracle::gradient_error;
 using oracle::largest_difference;
 using oracle::random_tensor;
 
+std::vector<std::int64_t> zeros_like(const std::vector<std::int64_t>& lengths) {
+  return std::vector<std::int64_t>(lengths.size(), 0);
+}
+
 // One head's rotation written out: dimension i of a span turns with i + width / 2.
 void turn_span(double* span, std::int64_t width, double position, double theta) {
   for (std::int64_t i = 0; i < width / 2; ++i) {
@@ -34,7 +38,7 @@ TEST(Rotary, RunsMayBeginAtAnyPosition) {
   const std::vector<std::int64_t> begins = {6, 0, 2};
   const std::vector<std::int64_t> lengths = {3, 2, 4};
   const at::TensorOptions options(at::kDouble);
-  const RotaryTable all = rotary_table(std::span<const std::int64_t>(whole), 8, 500.0, options);
+  const RotaryTable all = rotary_table(zeros_like(whole), whole, 8, 500.0, options);
   const RotaryTable runs = rotary_table(begins, lengths, 8, 500.0, options);
   const at::Tensor positions = at::tensor({6, 7, 8, 0, 1, 2, 3, 4, 5}, at::kLong);
   EXPECT_TRUE(at::equal(runs.cosine, all.cosine.index_select(0, positions)));
@@ -44,8 +48,7 @@ TEST(Rotary, RunsMayBeginAtAnyPosition) {
 TEST(Rotary, OneAxisEqualsNaiveLoops) {
   const std::vector<std::int64_t> lengths = {3, 1, 5};
   const at::Tensor heads = random_tensor({9, 2, 8}, "heads");
-  const RotaryTable table =
-      rotary_table(std::span<const std::int64_t>(lengths), 8, 500.0, heads.options());
+  const RotaryTable table = rotary_table(zeros_like(lengths), lengths, 8, 500.0, heads.options());
   at::Tensor expected = heads.clone();
   double* row = expected.mutable_data_ptr<double>();
   for (const std::int64_t length : lengths) {
@@ -81,8 +84,7 @@ TEST(Rotary, TwoAxesFollowMergeBlocks) {
 TEST(Rotary, BackwardTurnsBack) {
   const std::vector<std::int64_t> lengths = {4};
   const at::Tensor heads = random_tensor({4, 2, 6}, "heads");
-  const RotaryTable table =
-      rotary_table(std::span<const std::int64_t>(lengths), 6, 100.0, heads.options());
+  const RotaryTable table = rotary_table(zeros_like(lengths), lengths, 6, 100.0, heads.options());
   EXPECT_LT(gradient_error([&](const at::Tensor& x) { return rotate(x, table); }, heads), 1e-8);
 }
 
@@ -101,10 +103,10 @@ TEST(Rotary, RoundsOnceInBfloat16) {
   const std::vector<std::int64_t> lengths = {3000};
   const at::Tensor heads = random_tensor({3000, 2, 16}, "heads", at::kBFloat16);
   const RotaryTable table =
-      rotary_table(std::span<const std::int64_t>(lengths), 16, 10000.0, heads.options());
+      rotary_table(zeros_like(lengths), lengths, 16, 10000.0, heads.options());
   const at::Tensor exact = heads.to(at::kDouble);
   const RotaryTable exact_table =
-      rotary_table(std::span<const std::int64_t>(lengths), 16, 10000.0, exact.options());
+      rotary_table(zeros_like(lengths), lengths, 16, 10000.0, exact.options());
   const at::Tensor expected = rotate(exact, exact_table);
   const at::Tensor actual = rotate(heads, table);
   EXPECT_EQ(actual.scalar_type(), at::kBFloat16);

@@ -250,7 +250,7 @@ TEST_F(RunSetupTest, PreparesAStepFromSeedAndStepAlone) {
   EXPECT_EQ(step.batch, GlobalBatchSampler(12, 6, 3).batch(5));
   EXPECT_EQ(step.batch, again.batch);
   EXPECT_EQ(digest(step.assignment), digest(again.assignment));
-  EXPECT_EQ(to_json(step.program), to_json(again.program));
+  EXPECT_TRUE(step.program == again.program);
   EXPECT_NE(step.batch, prepare_step(setup, 6).batch);
 }
 

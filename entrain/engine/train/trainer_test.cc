@@ -12,7 +12,6 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/cost/analytic.h"
 #include "entrain/core/planner/lane_shares.h"
-#include "entrain/core/planner/shared_lanes.h"
 #include "entrain/core/planner/work_times.h"
 #include "entrain/core/schedule/schedule.h"
 
@@ -21,6 +20,7 @@
 
 #include "tests/oracle/engine/tiny_run.h"
 #include "tests/oracle/expect_error.h"
+#include "tests/oracle/shaped_plans.h"
 
 namespace entrain::engine {
 namespace {
@@ -211,8 +211,8 @@ TEST(Train, LearnsAlikeUnderEverySchedule) {
   std::vector<std::pair<std::string, std::string>> plans;
   for (const std::string& schedule : schedule_names()) {
     const Plan plan = schedule == "interleaved"
-                          ? interleaved_plan(model, even, {2, 2}, {2, 2}, 1, 3)
-                      : schedule == "dip" ? colocated_plan(model, even, 2, 1, 3)
+                          ? oracle::interleaved_plan(model, even, {2, 2}, {2, 2}, 1, 3)
+                      : schedule == "dip" ? oracle::colocated_plan(model, even, 2, 1, 3)
                                           : even_plan(model, {2, 2}, 2, 3);
     plans.emplace_back(schedule, base.write(schedule + ".json", to_json(plan).dump()).string());
   }

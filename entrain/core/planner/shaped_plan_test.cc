@@ -1,9 +1,10 @@
-#include "entrain/core/planner/shared_lanes.h"
+#include "entrain/core/planner/shaped_plan.h"
 
 #include <gtest/gtest.h>
 
 #include "entrain/core/base/errors.h"
 
+#include "tests/oracle/shaped_plans.h"
 #include "tests/oracle/tiny_models.h"
 
 namespace entrain {
@@ -17,7 +18,7 @@ ModelSpec shared_lanes_model() {
 const LayerTimes kTimes = {{1, 1, 1, 3}, {5, 1, 1, 1, 1, 1}};
 
 TEST(InterleavedPlan, WrapsEveryModuleOnItsOwnLanes) {
-  const Plan plan = interleaved_plan(shared_lanes_model(), kTimes, {1, 2}, {2, 2}, 3, 8);
+  const Plan plan = oracle::interleaved_plan(shared_lanes_model(), kTimes, {1, 2}, {2, 2}, 3, 8);
   const std::vector<std::vector<StageRef>> lanes = {
       {{0, 0}, {0, 1}}, {{1, 0}, {1, 2}}, {{1, 1}, {1, 3}}};
   EXPECT_EQ(plan.lanes, lanes);
@@ -30,15 +31,15 @@ TEST(InterleavedPlan, WrapsEveryModuleOnItsOwnLanes) {
 
 TEST(InterleavedPlan, RefusesCountsThatCannotBe) {
   const ModelSpec model = shared_lanes_model();
-  EXPECT_THROW(interleaved_plan(model, kTimes, {1, 2}, {2, 4}, 1, 1), InvalidInput);
-  EXPECT_THROW(interleaved_plan(model, kTimes, {0, 2}, {1, 1}, 1, 1), InvalidInput);
-  EXPECT_THROW(interleaved_plan(model, kTimes, {1, 2}, {1, -1}, 1, 1), InvalidInput);
-  EXPECT_THROW(interleaved_plan(model, kTimes, {2}, {1}, 1, 1), InvalidInput);
-  EXPECT_THROW(interleaved_plan(model, kTimes, {1, 2}, {1, 2}, 0, 1), InvalidInput);
+  EXPECT_THROW(oracle::interleaved_plan(model, kTimes, {1, 2}, {2, 4}, 1, 1), InvalidInput);
+  EXPECT_THROW(oracle::interleaved_plan(model, kTimes, {0, 2}, {1, 1}, 1, 1), InvalidInput);
+  EXPECT_THROW(oracle::interleaved_plan(model, kTimes, {1, 2}, {1, -1}, 1, 1), InvalidInput);
+  EXPECT_THROW(oracle::interleaved_plan(model, kTimes, {2}, {1}, 1, 1), InvalidInput);
+  EXPECT_THROW(oracle::interleaved_plan(model, kTimes, {1, 2}, {1, 2}, 0, 1), InvalidInput);
 }
 
 TEST(ColocatedPlan, PutsEveryModuleOnEveryLane) {
-  const Plan plan = colocated_plan(shared_lanes_model(), kTimes, 3, 2, 8);
+  const Plan plan = oracle::colocated_plan(shared_lanes_model(), kTimes, 3, 2, 8);
   const std::vector<std::vector<StageRef>> lanes = {
       {{0, 0}, {1, 0}}, {{0, 1}, {1, 1}}, {{0, 2}, {1, 2}}};
   EXPECT_EQ(plan.lanes, lanes);
@@ -48,9 +49,9 @@ TEST(ColocatedPlan, PutsEveryModuleOnEveryLane) {
 }
 
 TEST(ColocatedPlan, RefusesMoreLanesThanLayers) {
-  EXPECT_NO_THROW(colocated_plan(shared_lanes_model(), kTimes, 4, 1, 1));
-  EXPECT_THROW(colocated_plan(shared_lanes_model(), kTimes, 5, 1, 1), InvalidInput);
-  EXPECT_THROW(colocated_plan(shared_lanes_model(), kTimes, 0, 1, 1), InvalidInput);
+  EXPECT_NO_THROW(oracle::colocated_plan(shared_lanes_model(), kTimes, 4, 1, 1));
+  EXPECT_THROW(oracle::colocated_plan(shared_lanes_model(), kTimes, 5, 1, 1), InvalidInput);
+  EXPECT_THROW(oracle::colocated_plan(shared_lanes_model(), kTimes, 0, 1, 1), InvalidInput);
 }
 
 }  // namespace

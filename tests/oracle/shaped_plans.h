@@ -1,21 +1,13 @@
-// Plans whose lanes host several stages, for the schedules `interleaved` and `dip`.
+// Plans of several stages a lane, as hand-made cases.
 #pragma once
 
 #include <vector>
 
 #include "entrain/core/planner/layer_times.h"
-#include "entrain/core/planner/plan_shape.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/plan.h"
 
-namespace entrain {
-
-// The plan of a shape; each module's layers are cut by wrapped_partition().
-//
-// Shapes    layer_ns: every layer of the model.
-// Throws    InvalidInput for counts below 1 and more stages than layers.
-// Cost      that of wrapped_partition().
-Plan shaped_plan(const ModelSpec& model, const LayerTimes& layer_ns, const PlanShape& shape);
+namespace entrain::oracle {
 
 // Virtual stages: module m has `lanes[m]` lanes of its own and lanes[m] · chunks[m] stages, stage i
 // on the module's lane i mod lanes[m]. The plan's schedule is `interleaved`.
@@ -35,4 +27,4 @@ Plan interleaved_plan(const ModelSpec& model,
 Plan colocated_plan(
     const ModelSpec& model, const LayerTimes& layer_ns, int lanes, int replicas, int num_slots);
 
-}  // namespace entrain
+}  // namespace entrain::oracle
