@@ -371,7 +371,7 @@ class Sequence {
     evaluators_.for_each([&](int number) {
       for (const int replica : evaluators_.replicas_of(number)) {
         candidate.times[at(replica)] =
-            evaluators_[number].choose_rule(candidate.placement, replica);
+            evaluators_[number].choose_rule(candidate.placement, replica, RuleSet::kFastest);
       }
     });
     return candidate;
@@ -386,8 +386,8 @@ class Sequence {
     evaluators_.for_each([&](int number) {
       for (const int replica : evaluators_.replicas_of(number)) {
         ReplicaTimes& times = candidate.times[at(replica)];
-        times =
-            evaluators_[number].choose_rule(candidate.placement, replica, RuleSet::kAll, slowest);
+        times = evaluators_[number].choose_rule(
+            candidate.placement, replica, RuleSet::kFastest, slowest);
         if (!times.done || times.total_ns >= slowest) {
           faster[at(number)] = 0;
           return;

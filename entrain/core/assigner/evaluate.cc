@@ -243,7 +243,7 @@ ReplicaTimes StepEvaluator::choose_rule(const Placement& placement,
   // The last one is probably still fast, so that others stop early.
   std::vector<int> order = {rule_of_[at(replica)]};
   for (int rule = 0; rule < static_cast<int>(schedule_.rules.size()); ++rule) {
-    if (rule != order[0] && (all || near_[at(rule)] != 0)) {
+    if (rule != order[0] && (among != RuleSet::kNear || near_[at(rule)] != 0)) {
       order.push_back(rule);
     }
   }

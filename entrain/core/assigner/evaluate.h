@@ -34,9 +34,10 @@ struct ReplicaTimes {
 
 // The rules to choose from.
 enum class RuleSet : std::uint8_t {
-  kAll,   // of the schedule
-  kNear,  // the replica's own, and those that were at most 5 % slower than the fastest in the last
-          // choice among all, for whatever replica
+  kAll,      // of the schedule
+  kFastest,  // the same, with no word on those that are near
+  kNear,     // the replica's own, and those that were at most 5 % slower than the fastest in the
+             // last choice among kAll, for whatever replica
 };
 
 // Whether `a` is better than `b`: within the limits first, then nearer to them, then faster.
@@ -129,9 +130,11 @@ class StepEvaluator {
   [[nodiscard]] std::int64_t step_ns(std::int64_t slowest_ns) const {
     return slowest_ns + optimizer_ns_;
   }
-  // Those asked for. One of more than twice the usual operations counts as several: as many as come
-  // to half of its operations.
-  [[nodiscard]] int evaluations() const { return std::max(evaluations_, usual_simulations() / 2); }
+  // Those asked for. Large ones count as several: all operations count two thirds of what they come
+  // to in usual simulations, half where lanes have limits, whose constructions need more of them.
+  [[nodiscard]] int evaluations() const {
+    return std::max(evaluations_, usual_simulations() * (has_limits() ? 3 : 4) / 6);
+  }
   // Those that were not replays.
   [[nodiscard]] int simulations() const { return simulations_; }
   // All operations that were simulated, in evaluations of kUsualOperations.

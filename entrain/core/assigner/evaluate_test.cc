@@ -37,9 +37,9 @@ TEST(StepEvaluator, TimesOneReplica) {
   EXPECT_EQ(evaluator.evaluations(), 1);
 }
 
-// Two forwards and two backwards a slot are 4 operations: 1600 in 400 slots.
+// Two forwards and two backwards a slot are 4 operations: 1200 in 300 slots.
 TEST(StepEvaluator, CountsALargeReplicaAsSeveralEvaluations) {
-  for (const auto& [slots, expected] : {std::pair{100, 1}, {400, 1}, {1200, 3}}) {
+  for (const auto& [slots, expected] : {std::pair{100, 1}, {300, 1}, {1200, 4}}) {
     oracle::HandCase hand = oracle::make_plain_case({1, 1}, slots);
     hand.plan.schedule = "1f1b";
     StepEvaluator evaluator(hand.plan, hand.costs);
@@ -113,6 +113,12 @@ TEST(StepEvaluator, ChoosesNoRuleThatEndsTooLate) {
     EXPECT_EQ(in_time.total_ns, total) << "case " << i;
     EXPECT_EQ(in_time.rule, wanted.rule) << "case " << i;
     EXPECT_EQ(evaluator.num_near_rules(), other.num_near_rules()) << "case " << i;
+    StepEvaluator third(of.plan, of.costs);
+    const int all = third.num_near_rules();
+    const ReplicaTimes fastest = third.choose_rule(placement, 0, RuleSet::kFastest);
+    EXPECT_EQ(fastest.total_ns, total) << "case " << i;
+    EXPECT_EQ(fastest.rule, wanted.rule) << "case " << i;
+    EXPECT_EQ(third.num_near_rules(), all) << "no word on those that are near";
     const ReplicaTimes none = choose(total / 2);
     EXPECT_FALSE(none.done) << "case " << i;
     EXPECT_EQ(evaluator.evaluate(placement, 0).rule, wanted.rule) << "case " << i;
