@@ -7,7 +7,8 @@ namespace {
 
 void walk(entrain::TarReader& reader, std::size_t size) {
   while (const auto member = reader.next()) {
-    const std::string_view content = reader.content_at(*member, 0, member->size);
+    // A copy, which reads every byte.
+    const std::string content(reader.content_at(*member, 0, member->size));
     entrain::fuzz::expect(content.size() <= size, "content lies inside the archive");
   }
 }

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/schedule/schedule.h"

@@ -35,7 +35,7 @@ struct ReplicaTimes {
 // The rules to choose from.
 enum class RuleSet : std::uint8_t {
   kAll,      // of the schedule
-  kFastest,  // the same, with no word on those that are near
+  kFastest,  // the same, but what is near stays what it was
   kNear,     // the replica's own, and those that were at most 5 % slower than the fastest in the
              // last choice among kAll, for whatever replica
 };

@@ -46,6 +46,12 @@ TEST(StepEvaluator, CountsALargeReplicaAsSeveralEvaluations) {
     evaluator.evaluate(oracle::placement_of(hand.assignment, hand.costs), 0);
     EXPECT_EQ(evaluator.evaluations(), expected) << slots << " slots";
   }
+  oracle::HandCase within = oracle::make_plain_case({1, 1}, 1200);
+  within.plan.schedule = "1f1b";
+  within.plan.limits.bytes_per_lane = 1'000'000'000;
+  StepEvaluator evaluator(within.plan, within.costs);
+  evaluator.evaluate(oracle::placement_of(within.assignment, within.costs), 0);
+  EXPECT_EQ(evaluator.evaluations(), 3) << "within byte limits";
 }
 
 TEST(StepEvaluator, MeasuresMemoryUnderALimit) {
@@ -118,7 +124,7 @@ TEST(StepEvaluator, ChoosesNoRuleThatEndsTooLate) {
     const ReplicaTimes fastest = third.choose_rule(placement, 0, RuleSet::kFastest);
     EXPECT_EQ(fastest.total_ns, total) << "case " << i;
     EXPECT_EQ(fastest.rule, wanted.rule) << "case " << i;
-    EXPECT_EQ(third.num_near_rules(), all) << "no word on those that are near";
+    EXPECT_EQ(third.num_near_rules(), all) << "kFastest leaves what is near";
     const ReplicaTimes none = choose(total / 2);
     EXPECT_FALSE(none.done) << "case " << i;
     EXPECT_EQ(evaluator.evaluate(placement, 0).rule, wanted.rule) << "case " << i;

@@ -2,14 +2,11 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "entrain/core/cost/step_costs.h"
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/plan.h"
-#include "entrain/core/spec/profile.h"
-#include "entrain/core/spec/workload.h"
 
 namespace entrain {
 

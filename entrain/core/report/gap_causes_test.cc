@@ -1,5 +1,7 @@
 #include "entrain/core/report/gap_causes.h"
 
+#include <numeric>
+
 #include <gtest/gtest.h>
 
 #include "entrain/core/assigner/lower_bound.h"

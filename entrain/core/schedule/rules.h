@@ -91,9 +91,9 @@ inline constexpr ListRule kDipRule{
     .window_percent = 0, .obey_bytes = false, .ignore_transfers = true, .alternate = true};
 
 // Megatron's virtual stages, for lanes that host stages i, i + n, i + 2n … of one module with n
-// lanes: slots in rounds, a round chunk by chunk, so that the
-// bubble of equal stages is a v-th of that of `1f1b` with v stages a lane. Any number of slots and
-// stages. Modules of one stage a lane may be beside them.
+// lanes: slots in rounds, a round chunk by chunk, so that the bubble of equal stages is a v-th of
+// that of `1f1b` with v stages a lane. Any number of slots and stages. Modules of one stage a lane
+// may be beside them.
 // Requires  interleaved_objection(plan) is empty.
 // Source    Narayanan et al. 2021 (arXiv 2104.04473); ours cuts slots that do not divide by lanes
 //           into rounds that differ by one, and feeds the LLM from encoders.

@@ -3,12 +3,10 @@
 #include <algorithm>
 
 #include <gtest/gtest.h>
-#include <nlohmann/json.hpp>
 
 #include "entrain/core/assigner/balance.h"
 #include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/json.h"
 #include "entrain/core/base/random.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
