@@ -4,12 +4,14 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "entrain/core/assigner/moves.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/random.h"
+#include "entrain/core/graph/placement.h"
 
 namespace entrain {
 namespace {
@@ -44,7 +46,8 @@ class PlacementSearch {
                   StepEvaluator& evaluator,
                   const SearchPiece& piece,
                   Evaluated start)
-      : evaluator_(evaluator),
+      : costs_(*request.costs),
+        evaluator_(evaluator),
         members_(piece.members),
         budget_(piece.budget),
         best_(start),
@@ -58,7 +61,7 @@ class PlacementSearch {
         mover_(request, loads, members_, rng_, edit_),
         moves_(current_.times.size(), 0),
         powers_(current_.times.size(), 0) {
-    reference_ = std::max(1.0, current_.times[at(slowest())].score());
+    reference_ = std::max(1.0, current_.times[at(slowest_of(current_.times, members_))].score());
     for (const int replica : members_) {
       evaluator_.use_rule(replica, current_.times[at(replica)]);
       take(replica, current_.times[at(replica)]);
@@ -81,7 +84,7 @@ class PlacementSearch {
       if (spent() + 2 > budget_) {
         break;
       }
-      const int replica = rng_.below(5) < 3 ? slowest() : any_member();
+      const int replica = rng_.below(5) < 3 ? slowest_ : any_member();
       const Changed changed = mover_.move(replica);
       if (changed.count > 0 && promising(changed) && accept(changed)) {
         edit_.keep();
@@ -102,6 +105,7 @@ class PlacementSearch {
     edit_.keep();
     for (const int replica : members_) {
       take(replica, evaluator_.evaluate(current_.placement, replica));
+      changed_.insert(replica);
     }
   }
 
@@ -182,6 +186,7 @@ class PlacementSearch {
     }
     for (int i = 0; i < changed.count; ++i) {
       ++moves_[at(changed.replica[i])];
+      changed_.insert(changed.replica[i]);
       take(changed.replica[i], times[i]);
       evaluator_.keep_chain(current_.placement, changed.replica[i]);
     }
@@ -191,7 +196,7 @@ class PlacementSearch {
 
   // Moves suit the rule under which they were timed, yet may make another one faster.
   void choose_rule_again() {
-    const int replica = slowest();
+    const int replica = slowest_;
     if (!evaluator_.has_rules() || moves_[at(replica)] < kMovesPerRule ||
         spent() + evaluator_.num_near_rules() > budget_) {
       return;
@@ -199,6 +204,7 @@ class PlacementSearch {
     moves_[at(replica)] = 0;
     const int rule = current_.times[at(replica)].rule;
     take(replica, evaluator_.choose_rule(current_.placement, replica, RuleSet::kNear));
+    changed_.insert(replica);
     if (current_.times[at(replica)].rule != rule) {
       find_chain(replica);
     }
@@ -219,17 +225,21 @@ class PlacementSearch {
     for (const int member : members_) {
       norm_ += powers_[at(member)];
     }
+    slowest_ = slowest_of(current_.times, members_);
   }
 
   void keep_best() {
     const std::int64_t now_ns = step_ns();
     if (now_ns < best_ns_) {
-      best_ = current_;
+      for (const int replica : changed_) {
+        copy_replica(costs_, current_.placement, replica, best_.placement);
+        best_.times[at(replica)] = current_.times[at(replica)];
+      }
+      changed_.clear();
       best_ns_ = now_ns;
     }
   }
 
-  [[nodiscard]] int slowest() const { return slowest_of(current_.times, members_); }
   [[nodiscard]] int any_member() { return members_[rng_.below(members_.size())]; }
 
   // Of the members; the most there is where they do not fit.
@@ -245,10 +255,12 @@ class PlacementSearch {
     return evaluator_.step_ns(latest);
   }
 
+  const StepCosts& costs_;
   StepEvaluator& evaluator_;
   const std::vector<int>& members_;
   int budget_;
   Evaluated best_;
+  std::set<int> changed_;  // replicas since best_ was found
   Evaluated current_;
   PlacementEdit edit_;
   int first_;        // simulations before
@@ -261,6 +273,7 @@ class PlacementSearch {
   std::vector<int> moves_;      // [replica] accepted since its rule was chosen here
   std::vector<double> powers_;  // [replica] (score / reference)^16
   double norm_ = 0;
+  int slowest_ = 0;  // of the members
   std::int64_t best_ns_ = 0;
 };
 

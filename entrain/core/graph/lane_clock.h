@@ -56,10 +56,12 @@ class ReplicaClock {
   ReplicaClock() = default;
   ReplicaClock(const StageGraph& stages, const ReplicaGraph& graph) { reset(stages, graph); }
 
-  // Called before the step. Both graphs must outlive the clock's use.
-  void reset(const StageGraph& stages, const ReplicaGraph& graph) {
+  // Called before the step. Both graphs must outlive the clock's use. Without `bytes` all of them
+  // stay 0.
+  void reset(const StageGraph& stages, const ReplicaGraph& graph, bool bytes = true) {
     stages_ = &stages;
     graph_ = &graph;
+    bytes_ = bytes;
     lanes_.assign(stages.lanes.size(), {});
     takers_left_.resize(static_cast<std::size_t>(graph.first_llm_group()));
     for (std::size_t group = 0; group < takers_left_.size(); ++group) {
@@ -121,6 +123,7 @@ class ReplicaClock {
 
   const StageGraph* stages_ = nullptr;
   const ReplicaGraph* graph_ = nullptr;
+  bool bytes_ = true;
   std::vector<LaneClock> lanes_;
   std::vector<int> takers_left_;  // [encoder group] LLM groups that still need its output
 };
@@ -128,9 +131,12 @@ class ReplicaClock {
 inline std::int64_t ReplicaClock::forward(const UnitAt& unit, std::int64_t start) {
   const StageGraph::Stage& place = unit.place;
   const GraphUnit& cost = unit.cost;
-  const bool leaves_features = stages_->feeds_llm(place) && place.lane == stages_->llm_first_lane;
   LaneClock& clock = lane(place.lane);
   clock.time = start + cost.forward;
+  if (!bytes_) {
+    return cost.forward;
+  }
+  const bool leaves_features = stages_->feeds_llm(place) && place.lane == stages_->llm_first_lane;
   clock.hold(cost.activation_bytes + (leaves_features ? cost.output_bytes : 0) +
              (unit.takes_backward() ? 0 : cost.key_value_bytes));
   clock.held -= ended_bytes(unit, false);
@@ -145,10 +151,13 @@ inline std::int64_t ReplicaClock::forward(const UnitAt& unit, std::int64_t start
 
 inline std::int64_t ReplicaClock::backward(const UnitAt& unit, bool half, std::int64_t start) {
   const GraphUnit& cost = unit.cost;
-  const std::int64_t recomputed = half ? cost.recompute.all : cost.recompute.largest;
   const std::int64_t duration = half ? cost.backward_input : cost.backward();
   LaneClock& clock = lane(unit.place.lane);
   clock.time = start + duration;
+  if (!bytes_) {
+    return duration;
+  }
+  const std::int64_t recomputed = half ? cost.recompute.all : cost.recompute.largest;
   clock.hold(ended_bytes(unit, true) + recomputed);
   clock.held -= cost.key_value_bytes;  // its own gradients
   if (!half) {
@@ -163,8 +172,10 @@ inline std::int64_t ReplicaClock::backward(const UnitAt& unit, bool half, std::i
 inline std::int64_t ReplicaClock::backward_weight(const UnitAt& unit, std::int64_t start) {
   LaneClock& clock = lane(unit.place.lane);
   clock.time = start + unit.cost.weight_half();
-  clock.during = clock.held;
-  clock.held -= unit.cost.activation_bytes + unit.cost.recompute.all;
+  if (bytes_) {
+    clock.during = clock.held;
+    clock.held -= unit.cost.activation_bytes + unit.cost.recompute.all;
+  }
   return unit.cost.weight_half();
 }
 

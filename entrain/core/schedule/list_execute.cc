@@ -73,7 +73,7 @@ inline void ListScheduler::send_backward(const UnitAt& unit, std::int64_t finish
 }
 
 inline void ListScheduler::run_forward(const UnitAt& unit, std::int64_t start) {
-  if (unit.place.module == stages_.llm && unit.place.stage == 0) {
+  if (limited_ && unit.place.module == stages_.llm && unit.place.stage == 0) {
     receive_features(unit.group);
   }
   const std::int64_t duration = clock_.forward(unit, start);
@@ -97,7 +97,7 @@ inline bool ListScheduler::splits(const UnitAt& unit, std::int64_t made) const {
 inline void ListScheduler::run_backward(const UnitAt& unit, std::int64_t start) {
   StageState& state = stage_[at(unit.stage)];
   const bool split = rule_.weight == WeightHalf::kFilling
-                         ? splits(unit, clock_.ended_bytes(unit, true))
+                         ? splits(unit, limited_ ? clock_.ended_bytes(unit, true) : 0)
                          : state.halves;
   const std::int64_t duration = clock_.backward(unit, split, start);
   // The extra time of halves was not among what was left.

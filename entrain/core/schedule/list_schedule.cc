@@ -93,6 +93,8 @@ ListScheduler::ListScheduler(const StageGraph& stages, std::vector<std::int64_t>
       link_free_(2 * stages.stages.size()),
       received_(at(stages.llm)) {
   limits_.resize(stages.lanes.size(), 0);
+  limited_ =
+      std::any_of(limits_.begin(), limits_.end(), [](std::int64_t limit) { return limit > 0; });
 }
 
 const ListResult& ListScheduler::run(const ReplicaGraph& graph,
@@ -206,7 +208,7 @@ void ListScheduler::start(const ReplicaGraph& graph, const ListRule& rule) {
   for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
     lane_[lane] = {.limit = rule_.obey_bytes ? limits_[lane] : 0};
   }
-  clock_.reset(stages_, graph);
+  clock_.reset(stages_, graph, limited_);
   for (std::size_t i = 0; i < stage_.size(); ++i) {
     const StageGraph::Stage& stage = stages_.stages[i];
     StageState& state = stage_[i];

@@ -56,10 +56,11 @@ std::vector<std::int64_t> lane_limits(const Plan& plan);
 std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs);
 
 struct ListResult {
-  bool done = false;                     // every operation ran, within `stop_after`
-  bool stuck = false;                    // nothing could run: the byte limit is too small
-  std::vector<std::int64_t> finish_ns;   // [lane] end of its last operation
-  std::vector<std::int64_t> peak_bytes;  // [lane] as LaneUsage::peak_bytes
+  bool done = false;                    // every operation ran, within `stop_after`
+  bool stuck = false;                   // nothing could run: the byte limit is too small
+  std::vector<std::int64_t> finish_ns;  // [lane] end of its last operation
+  std::vector<std::int64_t>
+      peak_bytes;  // [lane] as LaneUsage::peak_bytes; 0 where no lane is limited
 };
 
 // Those that may differ in their orders on these stages, each once, in the order given.
@@ -216,6 +217,7 @@ class ListScheduler {
   const StageGraph& stages_;
   bool one_stage_a_lane_;
   std::vector<std::int64_t> limits_;
+  bool limited_ = false;  // any lane
   std::vector<std::int64_t> lane_end_;
   const ReplicaGraph* graph_ = nullptr;
   ListRule rule_;
