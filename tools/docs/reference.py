@@ -177,54 +177,41 @@ def range_text(inside, note, known):
 
 
 def checked_ranges(body, known):
-    """{key: its range in words} of a reader's checks."""
-    check = r'check_(?:whole|number)\(\s*reader,\s*"(\w+)",\s*[^{]*\{([^}]*)\}(?:,\s*"([^"]*)")?'
+    """{key: its range in words} of the checks in a function over a table."""
+    check = r'(?:key|check_range)\(\s*"(\w+)",[^{;"]*\{([^}]*)\}(?:,\s*"([^"]*)")?'
     ranges = {key: range_text(*found, known) for key, *found in re.findall(check, body)}
-    for key, names in re.findall(r'check_name\(\s*reader,\s*"(\w+)",[^;]*?(k[A-Z]\w*)\);', body):
+    for key, names in re.findall(r'(?:key|check_name)\(\s*"(\w+)",[^;]*?(k[A-Z]\w*)\);', body):
         local = re.search(rf"{names} = {{([^}}]*)}}", body)
         inside = local[1] if local else known[names]
         ranges[key] = ", ".join(value_of(name, known) for name in inside.split(","))
-    for key, words in re.findall(r'reader,\s*"(\w+)",\s*"((?:[^"\\]|\\.)*)"\);', body):
+    require = r'require\([^;]*?"(\w+)",\s*"((?:[^"\\]|\\.)*)"\);'
+    for key, words in re.findall(require, body):
         ranges.setdefault(key, words.replace("\\", ""))
     return ranges
 
 
-def range_of_rates(text, known):
-    return checked_ranges(
-        re.search(r"^void check_rates.*?^}", text, re.MULTILINE | re.DOTALL)[0], known
-    )
-
-
-def readers(root):
-    """{struct: [(key, allowed)]} of the functions that read a run file's tables."""
+def tables_of(root):
+    """{struct: {key: allowed}} of the functions that read a run file's tables."""
     text = (root / f"{RUN_CONFIG}.cc").read_text(encoding="utf-8")
     known = constants(root)
-    tables = {}
-    pattern = r"^(?:std::optional<)?(\w+)>? (\w+)\(.*?^}"
-    for match in re.finditer(pattern, text, re.MULTILINE | re.DOTALL):
+    rates = re.search(r"^void rate_keys.*?^}", text, re.MULTILINE | re.DOTALL)[0]
+    tables = {"PartOptimizer": checked_ranges(rates, known)}
+    for match in re.finditer(r"^\S+ \w+\(.*?^}", text, re.MULTILINE | re.DOTALL):
         body = match[0]
-        struct = "RunConfig" if match[2] == "read_length" else match[1]
-        if match[2] == "read_run_config" or not re.search(r"Config$|^PartOptimizer$", struct):
+        struct = re.match(
+            r"(?:std::optional<)?(\w+Config)>? |.*?\(ConfigTable& \w+, (\w+Config)& ", body
+        )
+        if struct is None:
             continue
-        keys = re.findall(
-            r'(?:required|optional|own_value)(?:<[^>]*>)?\((?:reader, )?"(\w+)"', body
-        )
-        keys += re.findall(
-            r'(?:reader\.|\b)(?:find|array|object|table|read_counts)\((?:reader, )?"(\w+)"', body
-        )
-        keys += re.findall(r'std::pair\("(\w+)", &config', body)
-        if "read_recompute(reader)" in body:
-            keys.append("recompute")
-        if "read_lora_config(reader)" in body:
-            keys.append("lora")
+        table = tables.setdefault(struct[1] or struct[2], {})
+        if "rate_keys(" in body:
+            table.update(tables["PartOptimizer"])
         ranges = checked_ranges(body, known)
-        table = tables.setdefault(struct, {})
-        for key in keys:
+        named = r'\b(?:key|required|optional|table|find|has)\(\s*"(\w+)"|count_keys\(\w+, "(\w+)"'
+        called = r"\b(precision)_key\(|\bread_(recompute|lora)\w*\("
+        for groups in re.findall(f"{named}|{called}", body):
+            key = "".join(groups)
             table.setdefault(key, ranges.get(key, ""))
-    # Rates have the same ranges in every table.
-    for key, allowed in range_of_rates(text, known).items():
-        for struct in ("OptimizerConfig", "PartOptimizer"):
-            tables[struct][key] = allowed
     return tables
 
 
@@ -271,9 +258,9 @@ def run_keys(root):
     text = (root / f"{RUN_CONFIG}.h").read_text(encoding="utf-8")
     known = constants(root)
     keys = []
-    tables = readers(root)
+    tables = tables_of(root)
     reader = (root / f"{RUN_CONFIG}.cc").read_text(encoding="utf-8")
-    required = set(re.findall(r'required<[^>]*>\("(\w+)"', reader))
+    required = set(re.findall(r'required\("(\w+)"', reader))
     tables = {struct: table for struct, table in tables.items() if f"struct {struct} " in text}
     for struct in sorted(
         tables, key=lambda name: (name != "RunConfig", text.find(f"struct {name}"))

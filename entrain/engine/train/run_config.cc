@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <span>
 
 #include <nlohmann/json.hpp>
 
@@ -14,232 +13,168 @@
 #include "entrain/core/spec/training.h"
 
 #include "entrain/engine/pipeline/fault_kinds.h"
+#include "entrain/engine/train/config_table.h"
 
 namespace entrain::engine {
 namespace {
 
-void require(bool holds, const ObjectReader& reader, const std::string& key, const char* allowed) {
-  if (!holds) {
-    reader.fail(key, concat("out of range; allowed: ", allowed));
-  }
-}
-
 constexpr std::int64_t kMostMebibytes = 1'000'000'000;
-
-// `note` follows the allowed range.
-void check_whole(const ObjectReader& reader,
-                 const std::string& key,
-                 std::int64_t value,
-                 const WholeRange& range,
-                 const char* note = "") {
-  if (const std::string error = range_error(value, range); !error.empty()) {
-    reader.fail(key, error + note);
-  }
-}
-
-void check_number(const ObjectReader& reader,
-                  const std::string& key,
-                  double value,
-                  const NumberRange& range,
-                  const char* note = "") {
-  if (const std::string error = range_error(value, range); !error.empty()) {
-    reader.fail(key, error + note);
-  }
-}
-
-template <class T>
-std::optional<T> own_value(ObjectReader& reader, const char* key) {
-  const Json* value = reader.find(key);
-  return value == nullptr ? std::nullopt : std::optional(value_as<T>(*value, reader.where(key)));
-}
-
-void check_name(const ObjectReader& reader,
-                const std::string& key,
-                const std::string& given,
-                std::span<const std::string_view> allowed) {
-  if (std::find(allowed.begin(), allowed.end(), given) == allowed.end()) {
-    const std::vector<std::string> names(allowed.begin(), allowed.end());
-    reader.fail(key, concat("'", given, "' given; allowed: ", join(names)));
-  }
-}
 
 constexpr std::array<std::string_view, 2> kLastBatchRules = {"drop", kKeepLastBatch};
 
-DataConfig read_data(ObjectReader reader) {
-  DataConfig data;
-  data.train = reader.required<std::string>("train");
-  data.validation = reader.optional<std::string>("validation", "");
-  data.validation_fraction = reader.optional("validation_fraction", data.validation_fraction);
-  check_number(
-      reader, "validation_fraction", data.validation_fraction, {0, 1, false, true}, " (0: none)");
-  require(data.validation.empty() || data.validation_fraction == 0,
-          reader,
-          "validation_fraction",
-          "0 where data.validation names an index");
-  data.global_batch = reader.required<int>("global_batch");
-  check_whole(reader, "global_batch", data.global_batch, {1, 1'000'000});
-  data.last_batch = reader.optional<std::string>("last_batch", data.last_batch);
-  check_name(reader, "last_batch", data.last_batch, kLastBatchRules);
-  data.hold = reader.optional<int>("hold", data.hold);
-  check_whole(reader, "hold", data.hold, {0, kMostHeldSteps}, " (0 or 1: off)");
+void data_keys(ConfigTable& table, DataConfig& data) {
+  table.required("train", data.train);
+  table.key("validation", data.validation);
+  table.key("validation_fraction", data.validation_fraction, {0, 1, false, true}, " (0: none)");
+  table.require(data.validation.empty() || data.validation_fraction == 0,
+                "validation_fraction",
+                "0 where data.validation names an index");
+  table.required("global_batch", data.global_batch);
+  table.check_range("global_batch", data.global_batch, {1, 1'000'000});
+  table.key("last_batch", data.last_batch, kLastBatchRules);
+  table.key("hold", data.hold, {0, kMostHeldSteps}, " (0 or 1: off)");
   data.hold = std::max(1, data.hold);
-  if (const Json* mixture = reader.find("mixture"); mixture != nullptr && !mixture->empty()) {
-    data.mixture = read_mixture(*mixture, reader.where("mixture"));
-    require(data.last_batch == "drop", reader, "last_batch", "\"drop\" where there is a mixture");
+  if (ObjectReader* reader = table.reader(); reader == nullptr) {
+    table.written()["mixture"] = to_json(data.mixture);
+  } else if (const Json* given = reader->find("mixture"); given != nullptr && !given->empty()) {
+    data.mixture = read_mixture(*given, reader->where("mixture"));
+    table.require(data.last_batch == "drop", "last_batch", "\"drop\" where there is a mixture");
   }
-  for (const auto& [value, where] : reader.array("ignore_modality")) {
-    data.ignore_modality.push_back(value_as<std::string>(*value, where));
-    check_name(reader, "ignore_modality", data.ignore_modality.back(), kMediaNames);
+  table.key("ignore_modality", data.ignore_modality);
+  for (const std::string& medium : data.ignore_modality) {
+    table.check_name("ignore_modality", medium, kMediaNames);
   }
-  data.read_ahead_mib = reader.optional<std::int64_t>("read_ahead_mib", data.read_ahead_mib);
-  check_whole(reader, "read_ahead_mib", data.read_ahead_mib, {1, 1'000'000});
-  data.decode_threads = reader.optional<int>("decode_threads", data.decode_threads);
-  check_whole(reader, "decode_threads", data.decode_threads, {0, 256}, " (0: by the cores)");
-  data.share_decoding = reader.optional<bool>("share_decoding", data.share_decoding);
-  for (const auto& [value, where] : reader.array("feed")) {
-    data.feed.push_back(value_as<std::string>(*value, where));
-  }
-  data.feed_key = reader.optional<std::string>("feed_key", data.feed_key);
-  data.feed_deadline_s = reader.optional<double>("feed_deadline_s", data.feed_deadline_s);
-  require(data.feed_deadline_s >= 0.1 && data.feed_deadline_s <= 3600,
-          reader,
-          "feed_deadline_s",
-          "0.1 to 3600");
-  reader.finish();
-  return data;
+  table.key("read_ahead_mib", data.read_ahead_mib, {1, 1'000'000});
+  table.key("decode_threads", data.decode_threads, {0, 256}, " (0: by the cores)");
+  table.key("share_decoding", data.share_decoding);
+  table.key("feed", data.feed);
+  table.key("feed_key", data.feed_key);
+  table.key("feed_deadline_s", data.feed_deadline_s);
+  table.require(data.feed_deadline_s >= 0.1 && data.feed_deadline_s <= 3600,
+                "feed_deadline_s",
+                "0.1 to 3600");
 }
 
-// A number for every module that the table names.
-std::map<std::string, int> read_counts(ObjectReader& reader, const char* table, int most) {
-  std::map<std::string, int> counts;
-  if (const Json* given = reader.find(table)) {
-    for (const auto& [name, value] : given->items()) {
-      const std::string where = reader.where(concat(table, ".", name));
+// A number for every module that the table names, in [1, most].
+void count_keys(ConfigTable& table,
+                const char* name,
+                std::map<std::string, int>& counts,
+                int most) {
+  ObjectReader* reader = table.reader();
+  if (reader == nullptr) {
+    table.written()[name] = counts;
+    return;
+  }
+  if (const Json* given = reader->find(name)) {
+    for (const auto& [module, value] : given->items()) {
+      const std::string where = reader->where(concat(name, ".", module));
       const int count = value_as<int>(value, where);
       if (const std::string error = range_error(std::int64_t{count}, WholeRange{1, most});
           !error.empty()) {
         throw InvalidInput(concat(where, ": ", error));
       }
-      counts[name] = count;
+      counts[module] = count;
     }
   }
-  return counts;
 }
 
-PlanConfig read_plan_config(ObjectReader reader) {
-  PlanConfig plan;
-  plan.file = reader.optional<std::string>("file", "");
-  plan.replicas = reader.optional("replicas", plan.replicas);
-  check_whole(reader, "replicas", plan.replicas, {1, kMostReplicas});
-  plan.num_slots = reader.optional("num_slots", plan.num_slots);
-  check_whole(reader, "num_slots", plan.num_slots, {1, kMostSlots});
-  plan.stages = read_counts(reader, "stages", 10'000);
-  plan.tensor_parallel = read_counts(reader, "tensor_parallel", 1024);
-  plan.single_lane = reader.optional("single_lane", plan.single_lane);
-  plan.policy = reader.optional<std::string>("policy", plan.policy);
-  plan.schedule = reader.optional<std::string>("schedule", plan.schedule);
-  plan.profile = reader.optional<std::string>("profile", "");
-  plan.index = reader.optional<std::string>("index", "");
-  plan.max_deferral = reader.optional("max_deferral", plan.max_deferral);
-  check_whole(reader, "max_deferral", plan.max_deferral, {-1, 65'536}, " (-1: any distance)");
-  plan.chunks = reader.optional("chunks", plan.chunks);
-  plan.evaluations = reader.optional("evaluations", plan.evaluations);
-  check_whole(reader, "evaluations", plan.evaluations, {0, 1'000'000});
-  plan.assign_threads = reader.optional("assign_threads", plan.assign_threads);
-  check_whole(reader, "assign_threads", plan.assign_threads, {1, 1024});
-  for (const auto& [value, where] : reader.array("without")) {
-    plan.without.push_back(value_as<std::string>(*value, where));
-  }
-  plan.bytes_per_lane_mib =
-      reader.optional<std::int64_t>("bytes_per_lane_mib", plan.bytes_per_lane_mib);
-  check_whole(
-      reader, "bytes_per_lane_mib", plan.bytes_per_lane_mib, {0, kMostMebibytes}, " (0: no limit)");
-  plan.shard_optimizer = own_value<bool>(reader, "shard_optimizer");
-  reader.finish();
-  return plan;
+void plan_keys(ConfigTable& table, PlanConfig& plan) {
+  table.key("file", plan.file);
+  table.key("replicas", plan.replicas, {1, kMostReplicas});
+  table.key("num_slots", plan.num_slots, {1, kMostSlots});
+  count_keys(table, "stages", plan.stages, 10'000);
+  count_keys(table, "tensor_parallel", plan.tensor_parallel, 1024);
+  table.key("single_lane", plan.single_lane);
+  table.key("policy", plan.policy);
+  table.key("schedule", plan.schedule);
+  table.key("profile", plan.profile);
+  table.key("index", plan.index);
+  table.key("max_deferral", plan.max_deferral, {-1, 65'536}, " (-1: any distance)");
+  table.key("chunks", plan.chunks);
+  table.key("evaluations", plan.evaluations, {0, 1'000'000});
+  table.key("assign_threads", plan.assign_threads, {1, 1024});
+  table.key("without", plan.without);
+  table.key("bytes_per_lane_mib", plan.bytes_per_lane_mib, {0, kMostMebibytes}, " (0: no limit)");
+  table.key("shard_optimizer", plan.shard_optimizer);
 }
 
-PartOptimizer read_part_optimizer(ObjectReader& reader) {
-  PartOptimizer part;
-  part.learning_rate = own_value<double>(reader, "learning_rate");
-  part.final_fraction = own_value<double>(reader, "final_fraction");
-  part.warmup_steps = own_value<int>(reader, "warmup_steps");
-  part.weight_decay = own_value<double>(reader, "weight_decay");
-  reader.finish();
-  return part;
+// Of [optimizer], or of a part that overrides it.
+template <class Rates>
+void rate_keys(ConfigTable& table, Rates& rates) {
+  table.key("learning_rate", rates.learning_rate, {0, 1000, true});
+  table.key("final_fraction", rates.final_fraction, {0, 1});
+  table.key("warmup_steps", rates.warmup_steps, {0, kMostSteps});
+  table.key("weight_decay", rates.weight_decay, {0, 1000});
 }
 
-void check_rates(const OptimizerConfig& config, const ObjectReader& reader) {
-  check_number(reader, "learning_rate", config.learning_rate, {0, 1000, true});
-  check_number(reader, "final_fraction", config.final_fraction, {0, 1});
-  check_whole(reader, "warmup_steps", config.warmup_steps, {0, kMostSteps});
-  check_number(reader, "weight_decay", config.weight_decay, {0, 1000});
-}
-
-OptimizerConfig read_optimizer(ObjectReader reader) {
-  OptimizerConfig config;
-  config.learning_rate = reader.optional("learning_rate", config.learning_rate);
-  config.final_fraction = reader.optional("final_fraction", config.final_fraction);
-  config.warmup_steps = reader.optional("warmup_steps", config.warmup_steps);
-  config.weight_decay = reader.optional("weight_decay", config.weight_decay);
-  check_rates(config, reader);
-  config.update_every = reader.optional("update_every", config.update_every);
-  check_whole(reader, "update_every", config.update_every, {1, 1'000'000});
-  if (const Json* modules = reader.find("modules")) {
-    for (const auto& [name, table] : modules->items()) {
-      ObjectReader part(table, reader.where("modules." + name));
-      config.modules[name] = read_part_optimizer(part);
-      check_rates(optimizer_of(config, name), part);
+void part_keys(ConfigTable& table, std::map<std::string, PartOptimizer>& parts) {
+  ObjectReader* reader = table.reader();
+  if (reader == nullptr) {
+    Json& written = table.written()["modules"] = Json::object();
+    for (auto& [name, part] : parts) {
+      ConfigTable own;
+      rate_keys(own, part);
+      written[name] = own.written();
+    }
+  } else if (const Json* given = reader->find("modules")) {
+    for (const auto& [name, document] : given->items()) {
+      ConfigTable own(document, reader->where("modules." + name));
+      rate_keys(own, parts[name]);
+      own.reader()->finish();
     }
   }
-  config.beta1 = reader.optional("beta1", config.beta1);
-  check_number(reader, "beta1", config.beta1, {0, 1, false, true});
-  config.beta2 = reader.optional("beta2", config.beta2);
-  check_number(reader, "beta2", config.beta2, {0, 1, false, true});
-  config.epsilon = reader.optional("epsilon", config.epsilon);
-  check_number(reader, "epsilon", config.epsilon, {0, 1, true});
-  config.clip_norm = reader.optional("clip_norm", config.clip_norm);
-  check_number(reader, "clip_norm", config.clip_norm, {0, 1e9}, " (0: no clipping)");
-  reader.finish();
-  return config;
 }
 
-ValidationConfig read_validation(ObjectReader reader) {
-  ValidationConfig config;
-  config.every = reader.optional("every", config.every);
-  check_whole(reader, "every", config.every, {0, kMostSteps}, " (0: only at the end)");
-  config.samples = reader.optional("samples", config.samples);
-  check_whole(reader, "samples", config.samples, {1, 1'000'000'000});
-  reader.finish();
-  return config;
+void optimizer_keys(ConfigTable& table, OptimizerConfig& config) {
+  rate_keys(table, config);
+  if (ObjectReader* reader = table.reader()) {  // messages list these two before beta1
+    reader->has("update_every");
+    reader->has("modules");
+  }
+  table.key("beta1", config.beta1, {0, 1, false, true});
+  table.key("beta2", config.beta2, {0, 1, false, true});
+  table.key("epsilon", config.epsilon, {0, 1, true});
+  table.key("clip_norm", config.clip_norm, {0, 1e9}, " (0: no clipping)");
+  table.key("update_every", config.update_every, {1, 1'000'000});
+  part_keys(table, config.modules);
 }
 
-CheckpointConfig read_checkpoint(ObjectReader reader) {
-  CheckpointConfig config;
-  config.every_steps = reader.optional<std::int64_t>("every_steps", config.every_steps);
-  check_whole(reader,
-              "every_steps",
-              config.every_steps,
-              {0, kMostSteps},
-              " (0: only by every_minutes and at the end)");
-  config.every_minutes = reader.optional("every_minutes", config.every_minutes);
-  check_number(reader, "every_minutes", config.every_minutes, {0, 525'600}, " (0: off)");
-  config.keep = reader.optional("keep", config.keep);
-  check_whole(reader, "keep", config.keep, {1, 1'000'000});
-  config.folder = reader.optional<std::string>("folder", "");
-  config.resume = reader.optional<std::string>("resume", config.resume);
-  require(!config.resume.empty(), reader, "resume", "\"auto\", \"accept\", \"never\" or a path");
-  reader.finish();
-  return config;
+void validation_keys(ConfigTable& table, ValidationConfig& config) {
+  table.key("every", config.every, {0, kMostSteps}, " (0: only at the end)");
+  table.key("samples", config.samples, {1, 1'000'000'000});
 }
 
-Precision precision_of(const std::string& name, const ObjectReader& reader) {
-  for (const Precision precision : {Precision::kFp32, Precision::kBf16}) {
-    if (name == name_of(precision)) {
-      return precision;
+void checkpoint_keys(ConfigTable& table, CheckpointConfig& config) {
+  table.key("every_steps",
+            config.every_steps,
+            {0, kMostSteps},
+            " (0: only by every_minutes and at the end)");
+  table.key("every_minutes", config.every_minutes, {0, 525'600}, " (0: off)");
+  table.key("keep", config.keep, {1, 1'000'000});
+  table.key("folder", config.folder);
+  table.key("resume", config.resume);
+  table.require(!config.resume.empty(), "resume", "\"auto\", \"accept\", \"never\" or a path");
+}
+
+void precision_key(ConfigTable& table, Precision& precision) {
+  std::string name(name_of(precision));
+  table.key("precision", name);
+  for (const Precision known : {Precision::kFp32, Precision::kBf16}) {
+    if (name == name_of(known)) {
+      precision = known;
+      return;
     }
   }
-  reader.fail("precision", concat("'", name, "' given; allowed: \"fp32\", \"bf16\""));
+  table.reader()->fail("precision", concat("'", name, "' given; allowed: \"fp32\", \"bf16\""));
+}
+
+Json to_json(const RecomputePolicy& policy) {
+  for (const auto& [name, kind] : kRecomputeNames) {
+    if (kind == policy.kind) {
+      return name;
+    }
+  }
+  return policy.every;
 }
 
 RecomputePolicy read_recompute(ObjectReader& reader) {
@@ -261,76 +196,64 @@ RecomputePolicy read_recompute(ObjectReader& reader) {
                      "every n layers"));
 }
 
-ExecutionConfig read_execution(ObjectReader reader) {
-  ExecutionConfig config;
-  config.device = reader.optional<std::string>("device", config.device);
-  check_name(reader, "device", config.device, kDevices);
-  config.device_messages = reader.optional<std::string>("device_messages", config.device_messages);
-  check_name(reader, "device_messages", config.device_messages, kDeviceMessages);
-  require(config.device_messages != kNccl || config.device == "cuda",
-          reader,
-          "device_messages",
-          "\"host\" unless device = \"cuda\"");
-  config.precision = precision_of(reader.optional<std::string>("precision", "fp32"), reader);
-  config.recompute = read_recompute(reader);
-  config.paced = reader.optional("paced", config.paced);
-  config.overlap_reduction = reader.optional("overlap_reduction", config.overlap_reduction);
-  config.memory_check = reader.optional<std::string>("memory_check", config.memory_check);
-  check_name(reader, "memory_check", config.memory_check, kMemoryChecks);
-  config.measure_memory = reader.optional("measure_memory", config.measure_memory);
-  config.log_samples = reader.optional("log_samples", config.log_samples);
-  config.deadline_seconds = reader.optional("deadline_seconds", config.deadline_seconds);
-  check_number(reader, "deadline_seconds", config.deadline_seconds, {0, 604'800, true});
-  config.stop_seconds = reader.optional("stop_seconds", config.stop_seconds);
-  check_number(reader, "stop_seconds", config.stop_seconds, {0, 86'400});
-  config.trace_step = reader.optional("trace_step", config.trace_step);
-  check_whole(reader, "trace_step", config.trace_step, {-1, kMostSteps}, " (-1: none)");
-  for (const auto& [value, where] : reader.array("fault_drill")) {
-    config.fault_drill.push_back(value_as<int>(*value, where));
+void execution_keys(ConfigTable& table, ExecutionConfig& config) {
+  table.key("device", config.device, kDevices);
+  table.key("device_messages", config.device_messages, kDeviceMessages);
+  table.require(config.device_messages != kNccl || config.device == "cuda",
+                "device_messages",
+                "\"host\" unless device = \"cuda\"");
+  precision_key(table, config.precision);
+  if (ObjectReader* reader = table.reader()) {
+    config.recompute = read_recompute(*reader);
+  } else {
+    table.written()["recompute"] = to_json(config.recompute);
   }
-  require(config.fault_drill.empty() || config.fault_drill.size() == 3,
-          reader,
-          "fault_drill",
-          "[replica, lane, step], or [] for none");
-  config.fault_kind = reader.optional<std::string>("fault_kind", config.fault_kind);
-  check_name(reader, "fault_kind", config.fault_kind, kFaultNames);
-  reader.finish();
-  return config;
+  table.key("paced", config.paced);
+  table.key("overlap_reduction", config.overlap_reduction);
+  table.key("memory_check", config.memory_check, kMemoryChecks);
+  table.key("measure_memory", config.measure_memory);
+  table.key("log_samples", config.log_samples);
+  table.key("deadline_seconds", config.deadline_seconds, {0, 604'800, true});
+  table.key("stop_seconds", config.stop_seconds, {0, 86'400});
+  table.key("trace_step", config.trace_step, {-1, kMostSteps}, " (-1: none)");
+  table.key("fault_drill", config.fault_drill);
+  table.require(config.fault_drill.empty() || config.fault_drill.size() == 3,
+                "fault_drill",
+                "[replica, lane, step], or [] for none");
+  table.key("fault_kind", config.fault_kind, kFaultNames);
 }
 
-FaultConfig read_faults(ObjectReader reader) {
+void fault_keys(ConfigTable& table, FaultConfig& config) {
   constexpr std::array<std::string_view, 2> kRules = {"stop", kSkipStep};
-  FaultConfig config;
-  config.on_bad_sample = reader.optional<std::string>("on_bad_sample", config.on_bad_sample);
-  check_name(reader, "on_bad_sample", config.on_bad_sample, kRules);
-  config.on_nan = reader.optional<std::string>("on_nan", config.on_nan);
-  check_name(reader, "on_nan", config.on_nan, kRules);
-  config.max_skips_in_a_row = reader.optional("max_skips_in_a_row", config.max_skips_in_a_row);
-  check_whole(reader, "max_skips_in_a_row", config.max_skips_in_a_row, {0, kMostSteps});
-  reader.finish();
-  return config;
+  table.key("on_bad_sample", config.on_bad_sample, kRules);
+  table.key("on_nan", config.on_nan, kRules);
+  table.key("max_skips_in_a_row", config.max_skips_in_a_row, {0, kMostSteps});
 }
 
-MetricsConfig read_metrics(ObjectReader reader) {
-  MetricsConfig config;
-  config.tensorboard = reader.optional("tensorboard", config.tensorboard);
-  config.prometheus = reader.optional<std::string>("prometheus", config.prometheus);
-  reader.finish();
-  return config;
+void metrics_keys(ConfigTable& table, MetricsConfig& config) {
+  table.key("tensorboard", config.tensorboard);
+  table.key("prometheus", config.prometheus);
 }
 
-InitConfig read_init(ObjectReader reader) {
-  InitConfig config;
-  config.from = reader.optional<std::string>("from", config.from);
-  for (const auto& [key, words] :
-       {std::pair("modules", &config.modules), std::pair("random", &config.random)}) {
-    for (const auto& [value, value_where] : reader.array(key)) {
-      words->push_back(value_as<std::string>(*value, value_where));
-    }
+void init_keys(ConfigTable& table, InitConfig& config) {
+  table.key("from", config.from);
+  table.key("modules", config.modules);
+  table.key("random", config.random);
+  if (table.reader() != nullptr || !config.adapter.empty()) {
+    table.key("adapter", config.adapter);
   }
-  config.adapter = reader.optional<std::string>("adapter", config.adapter);
-  reader.finish();
-  return config;
+}
+
+// The tables that every saved configuration has.
+void table_keys(ConfigTable& run, RunConfig& config) {
+  run.table("data", data_keys, config.data);
+  run.table("plan", plan_keys, config.plan);
+  run.table("optimizer", optimizer_keys, config.optimizer);
+  run.table("validation", validation_keys, config.validation);
+  run.table("checkpoint", checkpoint_keys, config.checkpoint);
+  run.table("execution", execution_keys, config.execution);
+  run.table("faults", fault_keys, config.faults);
+  run.table("metrics", metrics_keys, config.metrics);
 }
 
 std::optional<LoraConfig> read_lora_config(ObjectReader& reader) {
@@ -354,9 +277,10 @@ std::optional<LoraConfig> read_lora_config(ObjectReader& reader) {
 }
 
 // How long the run is: one of steps and epochs.
-void read_length(ObjectReader& reader, RunConfig& config) {
-  config.steps = reader.optional<std::int64_t>("steps", 0);
-  config.epochs = reader.optional<std::int64_t>("epochs", 0);
+void read_length(ConfigTable& run, RunConfig& config) {
+  ObjectReader& reader = *run.reader();
+  run.key("steps", config.steps);
+  run.key("epochs", config.epochs);
   const bool steps = reader.has("steps");
   const bool epochs = reader.has("epochs");
   if (steps && epochs) {
@@ -370,9 +294,9 @@ void read_length(ObjectReader& reader, RunConfig& config) {
     }
   }
   if (epochs) {
-    check_whole(reader, "epochs", config.epochs, {1, 1'000'000});
+    run.check_range("epochs", config.epochs, {1, 1'000'000});
   } else {
-    check_whole(reader, "steps", config.steps, {1, kMostSteps});
+    run.check_range("steps", config.steps, {1, kMostSteps});
   }
 }
 
@@ -387,9 +311,10 @@ std::string_view dtype_name_of(Precision precision) {
 }
 
 RunConfig run_config_from_json(const Json& document, const std::string& where) {
-  ObjectReader reader(document, where);
+  ConfigTable run(document, where);
+  ObjectReader& reader = *run.reader();
   RunConfig config;
-  config.output = reader.required<std::string>("output");
+  run.required("output", config.output);
   if (config.output.empty()) {
     reader.fail("output", "'' given; the run needs a folder of its own");
   }
@@ -398,12 +323,12 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
       !std::filesystem::is_directory(config.output, error)) {
     reader.fail("output", concat("'", config.output, "' is not a folder"));
   }
-  read_length(reader, config);
-  config.seed = reader.optional<std::uint64_t>("seed", 0);
-  config.model_file = reader.required<std::string>("model");
-  config.model_dtype = reader.optional("model_dtype", config.model_dtype);
+  read_length(run, config);
+  run.key("seed", config.seed);
+  run.required("model", config.model_file);
+  run.key("model_dtype", config.model_dtype);
   if (!config.model_dtype.empty()) {
-    check_name(reader, "model_dtype", config.model_dtype, kModelDtypes);
+    run.check_name("model_dtype", config.model_dtype, kModelDtypes);
     if (!std::filesystem::is_directory(config.model_file)) {
       reader.fail("model_dtype",
                   concat("'",
@@ -411,27 +336,39 @@ RunConfig run_config_from_json(const Json& document, const std::string& where) {
                          "' is no Hugging Face folder, of which the run would write another"));
     }
   }
-  for (const auto& [value, value_where] : reader.array("freeze")) {
-    config.freeze.push_back(value_as<std::string>(*value, value_where));
-  }
-  config.data = read_data(reader.object("data"));
-  const Json empty = Json::object();
-  const auto table = [&](const char* key) {
-    const Json* value = reader.find(key);
-    return ObjectReader(value == nullptr ? empty : *value, reader.where(key));
-  };
-  config.plan = read_plan_config(table("plan"));
-  config.optimizer = read_optimizer(table("optimizer"));
-  config.validation = read_validation(table("validation"));
-  config.checkpoint = read_checkpoint(table("checkpoint"));
-  config.execution = read_execution(table("execution"));
-  config.faults = read_faults(table("faults"));
-  config.metrics = read_metrics(table("metrics"));
-  config.init = read_init(table("init"));
+  run.key("freeze", config.freeze);
+  reader.at("data");  // the only table that a run file must have
+  table_keys(run, config);
+  run.table("init", init_keys, config.init);
   config.lora = read_lora_config(reader);
   reader.finish();
   check_whole_updates(config, where);
   return config;
+}
+
+Json to_json(const RunConfig& config) {
+  RunConfig values = config;  // not changed: the tables are only written
+  ConfigTable run;
+  Json& document = run.written();
+  run.key("output", values.output);
+  run.key(config.epochs > 0 ? "epochs" : "steps", config.epochs > 0 ? values.epochs : values.steps);
+  run.key("seed", values.seed);
+  run.key("model", values.model_file);
+  run.key("freeze", values.freeze);
+  table_keys(run, values);
+  const InitConfig& init = config.init;
+  if (!init.from.empty() || !init.modules.empty() || !init.random.empty() ||
+      !init.adapter.empty()) {
+    run.table("init", init_keys, values.init);
+  }
+  if (!config.model_dtype.empty()) {
+    run.key("model_dtype", values.model_dtype);
+  }
+  if (config.lora.has_value()) {
+    document["lora"] = to_json(static_cast<const LoraSpec&>(*config.lora));
+    document["lora"]["export"] = config.lora->export_as;
+  }
+  return document;
 }
 
 // A run and its checkpoints end with updates: gradients between updates are not stored.
