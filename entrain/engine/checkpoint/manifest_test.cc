@@ -6,7 +6,7 @@
 
 #include "entrain/core/base/errors.h"
 
-#include "entrain/engine/checkpoint/expected_tensors.h"
+#include "entrain/engine/checkpoint/read.h"
 
 #include "tests/oracle/engine/tiny_checkpoint.h"
 #include "tests/oracle/expect_error.h"

@@ -10,7 +10,6 @@
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/text.h"
 
-#include "entrain/engine/checkpoint/expected_tensors.h"
 #include "entrain/engine/checkpoint/layout.h"
 #include "entrain/engine/models/weights.h"
 
@@ -21,6 +20,18 @@ namespace fs = std::filesystem;
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   return concat(at::IntArrayRef(shape));
+}
+
+void add_expected(const std::vector<NamedParameter>& parameters, std::vector<TensorInfo>& all) {
+  for (const NamedParameter& parameter : parameters) {
+    all.push_back(info_of(parameter));
+    if (!parameter.tensor.requires_grad()) {
+      continue;
+    }
+    for (const std::string_view suffix : kMomentSuffixes) {
+      all.push_back(info_of({concat(parameter.name, suffix), parameter.tensor}));
+    }
+  }
 }
 
 // Collects what is wrong with one checkpoint.
@@ -187,6 +198,20 @@ bool holds_checkpoints(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::vector<TensorInfo> expected_tensors(const ModelSpec& model) {
+  StageOptions options;
+  options.device = at::kMeta;
+  std::vector<TensorInfo> all;
+  for (std::size_t m = 0; m < model.encoders.size(); ++m) {
+    const LayerRange layers{0, num_layers(model, static_cast<int>(m))};
+    add_expected(EncoderStage(model.encoders[m], model.llm.hidden, layers, options).parameters(),
+                 all);
+  }
+  const LayerRange layers{0, num_layers(model, model.llm_module())};
+  add_expected(LlmStage(model.llm, layers, options).parameters(), all);
+  return all;
+}
 
 CheckpointPlace checkpoint_place(const fs::path& path) {
   std::error_code error;

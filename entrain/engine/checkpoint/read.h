@@ -8,14 +8,21 @@
 #include <string>
 #include <vector>
 
+#include "entrain/core/spec/model.h"
+
 #include "entrain/engine/checkpoint/manifest.h"
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/models/tensor_info.h"
 
 namespace entrain::engine {
 
 // Only the manifest.
 // Throws  InvalidInput if it is missing or damaged.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
+
+// What a checkpoint of the model must hold: every parameter, frozen ones included, and both moments
+// of the trained ones. Draws and allocates nothing.
+std::vector<TensorInfo> expected_tensors(const ModelSpec& model);
 
 struct CheckpointProblem {
   std::filesystem::path file;
