@@ -17,16 +17,12 @@
 
 #include "entrain/engine/train/feed_run.h"
 #include "entrain/engine/train/prepared_step.h"
-#include "entrain/engine/train/profile_check.h"
 #include "entrain/engine/train/recompute_policy.h"
 #include "entrain/engine/train/run_checks.h"
 
 namespace entrain::engine {
 namespace {
 
-constexpr std::int64_t kMostSteps = 1'000'000'000;
-
-// [module] its value in `given`, 1 if absent.
 // What `read` returns; what is wrong names the key of the run file that asked for it.
 template <class Read>
 auto of_key(const char* key, Read read) {
@@ -37,6 +33,7 @@ auto of_key(const char* key, Read read) {
   }
 }
 
+// [module] its value in `given`, 1 if absent.
 std::vector<int> per_module(const std::map<std::string, int>& given,
                             const char* key,
                             const ModelSpec& model) {
@@ -227,9 +224,8 @@ Profile run_profile(const RunConfig& config, const ModelSpec& model, const Plan&
   return analytic_profile(model, device, options);
 }
 
-// Warns of ignored media and of limits of the validation loss.
-// A run that decodes for itself, and stops at what it cannot read, had better know now than in the
-// step that reads it.
+// A run that decodes for itself and stops at a sample that it cannot read checks before the first
+// step that all files exist.
 DataSet load_data(const RunConfig& config, const std::string& path, const ModelSpec& model) {
   DataSet data = load_data_set(path, model, config.data.ignore_modality);
   if (!config.execution.paced && config.data.feed.empty() &&
@@ -243,6 +239,7 @@ DataSet load_data(const RunConfig& config, const std::string& path, const ModelS
   return data;
 }
 
+// Warns of ignored media and of limits of the validation loss.
 void add_data_warnings(RunSetup& setup) {
   for (const DataSet* data : {&setup.train, &setup.validation}) {
     setup.warnings.insert(setup.warnings.end(), data->notes.begin(), data->notes.end());

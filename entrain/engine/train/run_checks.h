@@ -2,10 +2,18 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "entrain/engine/train/run_setup.h"
 
 namespace entrain::engine {
+
+// Predictions and assignments use the profile. Warns if the profile has another
+// precision than the run, and if it, or the costs of the plan file, were not measured on the
+// run's device of this machine.
+void check_profile(const RunConfig& config,
+                   const Profile& profile,
+                   std::vector<std::string>& warnings);
 
 // Adds to the setup's warnings: more slots than samples, a profile that names no model
 // (consistency.h), and a warm-up longer than the run. Requires  configuration, plan and profile.

@@ -13,7 +13,6 @@
 #include "entrain/engine/train/model_folder.h"
 
 namespace entrain::engine {
-namespace {}  // namespace
 
 Run::Run(const RunSetup& run_setup,
          const std::atomic<bool>& flag,
