@@ -22,19 +22,6 @@ namespace {
 
 constexpr const char* kStepsKey = "steps";
 
-// Of an otherwise empty FeedOptions.
-void set_feeds(FeedOptions& options, const DataConfig& data) {
-  for (const std::string& text : data.feed) {
-    options.addresses.push_back(read_feed_address(text, "data.feed", /*listens=*/false));
-    if (data.feed_key.empty() && !options.addresses.back().local) {
-      throw InvalidInput(required_key(options.addresses.back(), "data.feed"));
-    }
-  }
-  if (!data.feed_key.empty()) {
-    options.key = read_feed_key(data.feed_key);
-  }
-}
-
 }  // namespace
 
 std::string feed_difference(const FeedRun& theirs, const FeedRun& ours) {
@@ -127,24 +114,16 @@ FeedOptions unfed_options(const RunSetup& setup,
   return options;
 }
 
-std::shared_ptr<FeedOptions> feed_options(const RunSetup& setup,
-                                          int replica,
-                                          int lane,
-                                          int rank,
-                                          int readers,
-                                          std::function<void(const std::string&)> note) {
-  if (setup.config.data.feed.empty()) {
-    return nullptr;
+void add_feeds(const DataConfig& data, FeedOptions& options) {
+  for (const std::string& text : data.feed) {
+    options.addresses.push_back(read_feed_address(text, "data.feed", /*listens=*/false));
+    if (data.feed_key.empty() && !options.addresses.back().local) {
+      throw InvalidInput(required_key(options.addresses.back(), "data.feed"));
+    }
   }
-  auto options = std::make_shared<FeedOptions>(
-      unfed_options(setup, replica, lane, rank, readers, std::move(note)));
-  set_feeds(*options, setup.config.data);
-  return options;
-}
-
-void check_feed(const RunConfig& config) {
-  FeedOptions options;
-  set_feeds(options, config.data);
+  if (!data.feed_key.empty()) {
+    options.key = read_feed_key(data.feed_key);
+  }
 }
 
 Json first_needs(const RunSetup& setup) {

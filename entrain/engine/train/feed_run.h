@@ -2,7 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "entrain/core/base/json.h"
@@ -15,25 +14,18 @@ namespace entrain::engine {
 // What a feed and its ranks must have in common.
 FeedRun feed_run_of(const RunSetup& setup);
 
-// A rank's side; null if the run has no feed. `readers`: ranks of the lane that are fed on their
-// own.
-//
-// Throws  InvalidInput: a key that cannot be read, or none for a feed on another host.
-std::shared_ptr<FeedOptions> feed_options(const RunSetup& setup,
-                                          int replica,
-                                          int lane,
-                                          int rank,
-                                          int readers,
-                                          std::function<void(const std::string&)> note);
-// A rank's side without the address of any feed.
+// A rank's side, without the address of any feed. `readers`: ranks of the lane that are fed on
+// their own.
 FeedOptions unfed_options(const RunSetup& setup,
                           int replica,
                           int lane,
                           int rank,
                           int readers,
                           std::function<void(const std::string&)> note);
-// The checks of feed_options(), for a run that has not begun.
-void check_feed(const RunConfig& config);
+// Adds the feeds of [data] and their key.
+//
+// Throws  InvalidInput: a key that cannot be read, or none for a feed on another host.
+void add_feeds(const DataConfig& data, FeedOptions& options);
 
 // What each rank that reads samples is sent for the first step: a list of {"replica", "lane",
 // "segments", "segment_bytes" (as floats), "texts"}.

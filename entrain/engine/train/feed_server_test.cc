@@ -146,7 +146,10 @@ TEST_F(FeedServerTest, SendsEveryPieceOfEveryStepAsItIsDecodedHere) {
     ReadAhead own(setup.train.index, setup.model, {});
     Notes notes;
     ReadAheadOptions options;
-    options.feed = feed_options(fed, /*replica=*/1, lane, /*rank=*/0, /*readers=*/1, notes.taker());
+    auto feed = std::make_shared<FeedOptions>(
+        unfed_options(fed, /*replica=*/1, lane, /*rank=*/0, /*readers=*/1, notes.taker()));
+    add_feeds(fed.config.data, *feed);
+    options.feed = std::move(feed);
     ReadAhead ahead(setup.train.index, setup.model, options);
     std::int64_t pieces = 0;
     for (std::int64_t step = 0; step < setup.config.steps; ++step) {

@@ -270,7 +270,8 @@ RunSetup prepare_run(const RunConfig& config) {
                               " is too small; the byte tokenizer needs ",
                               kVocabSize));
   }
-  check_feed(config);
+  FeedOptions unused;  // only checked here
+  add_feeds(config.data, unused);
   setup.initial = read_initial_weights(config, setup.model);
   setup.plan = make_plan(config, setup.model);
   setup.profile = run_profile(config, setup.model, setup.plan);

@@ -50,11 +50,6 @@ std::function<void(const std::string&)> notes_of(int rank) {
   return [rank](const std::string& line) { note(rank, line); };
 }
 
-ReadAheadOptions with_feed(ReadAheadOptions options, std::shared_ptr<const FeedOptions> feed) {
-  options.feed = std::move(feed);
-  return options;
-}
-
 // The first rank's text, at most 255 bytes, at every rank of the group.
 std::string tell(std::string text, const std::vector<int>& group, Comm& comm) {
   constexpr std::int64_t kBytes = 256;
@@ -121,7 +116,7 @@ std::unique_ptr<LaneStream> shared_stream(const RunSetup& setup,
                                           Comm& comm) {
   const int rank = comm.rank();
   const int fed = fed_ranks(share, rank);
-  const ReadAheadOptions options = reader_options(setup.config, 1 + fed, share.hosted);
+  ReadAheadOptions options = reader_options(setup.config, 1 + fed, share.hosted);
   if (fed > 0) {
     auto stream = std::make_unique<LaneStream>(data, setup.model, options);
     try {
@@ -145,8 +140,8 @@ std::unique_ptr<LaneStream> shared_stream(const RunSetup& setup,
                                                           notes_of(rank)));
   feed->addresses = {lane_feed_address(folder, concat("rank ", share.sharing.front()))};
   feed->expected = true;
-  auto stream =
-      std::make_unique<LaneStream>(data, setup.model, with_feed(options, std::move(feed)));
+  options.feed = std::move(feed);
+  auto stream = std::make_unique<LaneStream>(data, setup.model, options);
   stream->folder.emplace(folder);
   return stream;
 }
@@ -156,10 +151,9 @@ std::unique_ptr<LaneStream> own_stream(const RunSetup& setup,
                                        const DataSet& data,
                                        const LaneShare& share,
                                        std::shared_ptr<const FeedOptions> feed) {
-  auto stream = std::make_unique<LaneStream>(
-      data,
-      setup.model,
-      with_feed(reader_options(setup.config, share.here, share.hosted), std::move(feed)));
+  ReadAheadOptions options = reader_options(setup.config, share.here, share.hosted);
+  options.feed = std::move(feed);
+  auto stream = std::make_unique<LaneStream>(data, setup.model, options);
   stream->readers = share.here;
   return stream;
 }
@@ -178,10 +172,11 @@ std::shared_ptr<LaneReader> LaneReaders::get(const RunSetup& setup,
   }
   const int rank = comm.rank();
   const bool shares = !share.sharing.empty();
-  // What a feed serves is the steps of training.
-  std::shared_ptr<FeedOptions> feed = feed_options(
-      setup, place.replica, place.lane, rank, share.width / share.here, notes_of(rank));
-  if (feed != nullptr) {
+  std::shared_ptr<FeedOptions> feed;  // serves the steps of training
+  if (const DataConfig& config = setup.config.data; !config.feed.empty()) {
+    feed = std::make_shared<FeedOptions>(unfed_options(
+        setup, place.replica, place.lane, rank, share.width / share.here, notes_of(rank)));
+    add_feeds(config, *feed);
     unfed_ = unfed_ == nullptr ? std::make_shared<UnfedRanks>() : unfed_;
     feed->unanswered = [unfed = unfed_, rank](const std::string& line) { unfed->say(rank, line); };
   }
