@@ -1,6 +1,5 @@
 #include "entrain/engine/train/feed_steps.h"
 
-#include <exception>
 #include <iterator>
 #include <utility>
 
@@ -35,32 +34,23 @@ std::optional<StepNeeds> PreparedSteps::find(const FeedHello& rank,
   return needs;
 }
 
+// The first to ask prepares the step, others wait for it.
 std::shared_ptr<const PreparedStep> PreparedSteps::prepared(std::int64_t step) {
-  std::promise<std::shared_ptr<const PreparedStep>> promise;
   std::shared_future<std::shared_ptr<const PreparedStep>> known;
   {
     const MutexLock lock(mutex_);
-    const auto found = steps_.find(step);
-    if (found != steps_.end()) {
-      known = found->second;
-    } else {
-      steps_.emplace(step, promise.get_future().share());
-      if (steps_.size() > kPreparedKept) {
-        steps_.erase(steps_.begin()->first == step ? std::next(steps_.begin()) : steps_.begin());
-      }
+    const auto [entry, is_new] = steps_.try_emplace(step);
+    if (is_new) {
+      entry->second = std::async(std::launch::deferred, [this, step] {
+        return std::make_shared<const PreparedStep>(prepare_step(setup_, step));
+      });
+    }
+    known = entry->second;
+    if (steps_.size() > kPreparedKept) {
+      steps_.erase(steps_.begin()->first == step ? std::next(steps_.begin()) : steps_.begin());
     }
   }
-  if (known.valid()) {
-    return known.get();
-  }
-  try {
-    auto prepared = std::make_shared<const PreparedStep>(prepare_step(setup_, step));
-    promise.set_value(prepared);
-    return prepared;
-  } catch (...) {
-    promise.set_exception(std::current_exception());
-    throw;
-  }
+  return known.get();
 }
 
 void QueuedSteps::add(StepNeeds needs) {
