@@ -8,7 +8,6 @@
 #include "entrain/core/base/thread_priority.h"
 #include "entrain/core/base/version.h"
 
-#include "entrain/engine/checkpoint/lane_report.h"
 #include "entrain/engine/checkpoint/layout.h"
 
 namespace entrain::engine {

@@ -1,7 +1,11 @@
 #include "entrain/engine/checkpoint/write.h"
 
+#include <chrono>
 #include <string>
 #include <system_error>
+#include <thread>
+
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
@@ -50,6 +54,12 @@ void write_tensors(const fs::path& partial,
   }
 }
 
+constexpr std::chrono::milliseconds kReportPoll{5};
+
+fs::path report_path(const fs::path& partial, int lane) {
+  return partial / concat("written-lane-", lane, ".json");
+}
+
 }  // namespace
 
 LaneSnapshot snapshot_of(int lane,
@@ -78,6 +88,41 @@ LaneFiles write_lane(const fs::path& partial, const LaneSnapshot& snapshot) {
     write_tensors(partial, file_name("optimizer", snapshot.lane), snapshot.moments, written);
   }
   return written;
+}
+
+// The report is a manifest of this lane only, so that the same checks apply.
+void hand_in_lane(const fs::path& folder, std::int64_t step, const LaneSnapshot& snapshot) {
+  const fs::path partial = partial_path(folder, step);
+  Manifest report;
+  report.step = step;
+  report.run.config = report.run.plan = report.run.model = Json::object();
+  report.lanes.push_back(write_lane(partial, snapshot));
+  write_file(report_path(partial, snapshot.lane), encode(report));
+}
+
+std::vector<LaneFiles> collect_lanes(const fs::path& folder,
+                                     std::int64_t step,
+                                     int num_lanes,
+                                     const std::function<bool()>& give_up) {
+  const fs::path partial = partial_path(folder, step);
+  std::vector<LaneFiles> lanes;
+  for (int lane = 1; lane < num_lanes; ++lane) {
+    const fs::path path = report_path(partial, lane);
+    while (!fs::exists(path)) {
+      if (give_up()) {
+        return {};
+      }
+      std::this_thread::sleep_for(kReportPoll);
+    }
+    Manifest report = decode_manifest(read_file(path), path.string());
+    if (report.step != step || report.lanes.size() != 1) {
+      throw InvalidInput(
+          concat("'", path.string(), "' is not the report of a lane for step ", step));
+    }
+    lanes.push_back(std::move(report.lanes.front()));
+    fs::remove(path);
+  }
+  return lanes;
 }
 
 void commit_checkpoint(const fs::path& folder, const Manifest& manifest, int keep) {

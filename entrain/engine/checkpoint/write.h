@@ -1,11 +1,13 @@
 // Writing one checkpoint: every lane writes its own files, then one commit makes it visible.
 //
 // Read first: commit_checkpoint(). Lanes may be threads or processes that share a folder: each
-// calls write_lane() on the same partial folder and passes its LaneFiles to the one that commits.
+// writes into the same partial folder, with write_lane() or hand_in_lane(), and passes its
+// LaneFiles to the one that commits.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <vector>
 
 #include "entrain/engine/checkpoint/manifest.h"
@@ -32,6 +34,25 @@ std::filesystem::path begin_checkpoint(const std::filesystem::path& folder, std:
 // Writes weights-lane-XXXXX.safetensors and optimizer-lane-XXXXX.safetensors, synced.
 // Throws  SystemFailure with the path and the reason.
 LaneFiles write_lane(const std::filesystem::path& partial, const LaneSnapshot& snapshot);
+
+// Lanes that are processes report what they wrote to the lane that commits, in a file beside their
+// tensors.
+//
+// Writes the lane's files into the checkpoint's partial folder, then the report.
+// Throws  SystemFailure with the path and the reason.
+void hand_in_lane(const std::filesystem::path& folder,
+                  std::int64_t step,
+                  const LaneSnapshot& snapshot);
+
+// The reports of lanes 1 … num_lanes - 1 for that step, in order; waits for them. Removes the
+// reports, so that the partial folder holds only the lanes' files.
+//
+// Returns  nothing once `give_up` returns true.
+// Throws   InvalidInput or SystemFailure for an unreadable report.
+std::vector<LaneFiles> collect_lanes(const std::filesystem::path& folder,
+                                     std::int64_t step,
+                                     int num_lanes,
+                                     const std::function<bool()>& give_up);
 
 // Call after every lane has written into partial_path(folder, manifest.step). Writes the manifest,
 // syncs, renames the checkpoint, updates `latest`, and removes all but the last `keep`.
