@@ -24,25 +24,18 @@ constexpr const char* kConfig = "adapter_config.json";
 constexpr const char* kTensors = "adapter_model.safetensors";
 constexpr const char* kRoot = "base_model.model.";
 
-// The model's adapter parameters, and their LoRA.
-struct Adapters {
-  std::vector<ParameterSpec> parameters;
-  LoraSpec lora;
-};
-
-Adapters adapters_of(const ModelSpec& model) {
-  Adapters result;
-  result.lora = model.llm.lora;
+std::vector<ParameterSpec> adapters_of(const ModelSpec& model) {
+  std::vector<ParameterSpec> adapters;
   for (int module = 0; module < model.num_modules(); ++module) {
     for (int layer = 0; layer < num_layers(model, module); ++layer) {
       for (ParameterSpec& parameter : parameters_of(model, module, layer)) {
         if (is_adapter_name(parameter.name)) {
-          result.parameters.push_back(std::move(parameter));
+          adapters.push_back(std::move(parameter));
         }
       }
     }
   }
-  return result;
+  return adapters;
 }
 
 // "x.lora_A.weight" → "x", ".lora_A.weight".
@@ -61,14 +54,14 @@ std::vector<std::string> module_paths(const HfModel& hf, const std::string& matr
   return paths;
 }
 
-Json config_of(const Adapters& adapters,
+Json config_of(const LoraSpec& lora,
                const std::vector<std::string>& modules,
                const std::string& base_model) {
-  const double alpha = adapters.lora.alpha;
+  const double alpha = lora.alpha;
   return {{"peft_type", "LORA"},
           {"task_type", nullptr},
           {"base_model_name_or_path", base_model},
-          {"r", adapters.lora.rank},
+          {"r", lora.rank},
           {"lora_alpha", alpha == std::floor(alpha) ? Json(std::llround(alpha)) : Json(alpha)},
           {"target_modules", modules},
           {"lora_dropout", 0.0},
@@ -160,10 +153,9 @@ void write_adapter_folder(const ModelSpec& model,
                           const ValueOf& value_of,
                           const std::string& base_model,
                           const fs::path& target) {
-  const Adapters adapters = adapters_of(model);
   std::set<std::string> modules;
   std::vector<NamedParameter> tensors;
-  for (const ParameterSpec& parameter : adapters.parameters) {
+  for (const ParameterSpec& parameter : adapters_of(model)) {
     const auto [matrix, kind] = matrix_and_kind(parameter.name);
     const std::string path = module_paths(hf, matrix).back();
     modules.insert(path);
@@ -174,7 +166,7 @@ void write_adapter_folder(const ModelSpec& model,
   fs::remove_all(partial, error);
   fs::create_directories(partial);
   write_weights(partial / kTensors, tensors, {{"format", "pt"}});
-  const Json config = config_of(adapters, {modules.begin(), modules.end()}, base_model);
+  const Json config = config_of(model.llm.lora, {modules.begin(), modules.end()}, base_model);
   write_file(partial / kConfig, config.dump(2) + "\n");
   replace_folder(partial, target);
 }
@@ -185,15 +177,17 @@ AdapterFolder read_adapter_folder(const fs::path& folder,
   if (!fs::is_regular_file(folder / kConfig)) {
     throw InvalidInput(concat(folder.string(), ": no ", kConfig, " in this folder"));
   }
-  const Adapters adapters = adapters_of(model);
-  check_config(folder / kConfig, adapters.lora);
+  check_config(folder / kConfig, model.llm.lora);
   AdapterFolder result;
   result.weights = folder / kTensors;
   std::map<std::string, TensorInfo> held;
   for (const TensorInfo& info : read_weight_header(result.weights)) {
     held.emplace(info.name, info);
   }
-  for (const ParameterSpec& parameter : adapters.parameters) {
+  const auto refuse = [&](const std::string& tensor, const std::string& why) {
+    throw InvalidInput(concat(result.weights.string(), ": tensor '", tensor, "' ", why));
+  };
+  for (const ParameterSpec& parameter : adapters_of(model)) {
     const auto [matrix, kind] = matrix_and_kind(parameter.name);
     const std::vector<std::string> paths = module_paths(hf, matrix);
     const auto found = std::ranges::find_if(paths, [&, of = kind](const std::string& path) {
@@ -201,40 +195,30 @@ AdapterFolder read_adapter_folder(const fs::path& folder,
     });
     const std::string name = kRoot + (found == paths.end() ? paths.back() : *found) + kind;
     if (found == paths.end()) {
-      throw InvalidInput(concat(result.weights.string(),
-                                ": tensor '",
-                                name,
-                                "' is missing; lora.targets name its matrix"));
+      refuse(name, "is missing; lora.targets name its matrix");
     }
     const std::vector<std::int64_t>& shape = held.at(name).shape;
     if (shape != parameter.shape) {
-      throw InvalidInput(concat(result.weights.string(),
-                                ": tensor '",
-                                name,
-                                "' has shape ",
-                                at::IntArrayRef(shape),
-                                ", the model needs ",
-                                at::IntArrayRef(parameter.shape)));
+      refuse(name,
+             concat("has shape ",
+                    at::IntArrayRef(shape),
+                    ", the model needs ",
+                    at::IntArrayRef(parameter.shape)));
     }
     result.names.emplace(parameter.name, name);
     held.erase(name);
   }
-  const auto copy = std::ranges::find_if(held, [](const auto& entry) {
-    return entry.first.find(".base_layer.") != std::string::npos;
-  });
-  if (copy != held.end()) {
-    throw InvalidInput(concat(result.weights.string(),
-                              ": tensor '",
-                              copy->first,
-                              "' is a copy of the base's weights, which an adapter has no need of; "
-                              "allowed: adapters alone (save_embedding_layers=False in peft)"));
+  for (const auto& [name, info] : held) {
+    if (name.find(".base_layer.") != std::string::npos) {
+      refuse(name,
+             "is a copy of the base's weights, which an adapter has no need of; allowed: adapters "
+             "alone (save_embedding_layers=False in peft)");
+    }
   }
   if (!held.empty()) {
-    throw InvalidInput(concat(result.weights.string(),
-                              ": tensor '",
-                              held.begin()->first,
-                              "' belongs to no adapter of this run: lora.targets do not name its "
-                              "matrix, or the model has none of this name"));
+    refuse(held.begin()->first,
+           "belongs to no adapter of this run: lora.targets do not name its matrix, or the model "
+           "has none of this name");
   }
   return result;
 }

@@ -64,41 +64,30 @@ DataSet load_data_set(const std::string& path,
       check_media(model, data.index.samples, ignored, concat("index '", path, "'"), option);
   data.work.reserve(data.index.samples.size());
   for (const SampleSizes& sample : data.index.samples) {
+    const auto refuse = [&](const std::string& why) {
+      throw InvalidInput(concat("index '", path, "': sample '", sample.id, "' ", why));
+    };
     if (!sample.location.has_value() || !sample.prompt_tokens.has_value()) {
-      throw InvalidInput(
-          concat("index '", path, "': sample '", sample.id, "' has no shard or no exact length"));
+      refuse("has no shard or no exact length");
     }
     if (is_compressed_shard(sample.location->shard)) {
-      throw InvalidInput(
-          concat("index '",
-                 path,
-                 "': sample '",
-                 sample.id,
-                 "' is in the compressed shard '",
-                 sample.location->shard,
-                 "'; training reads samples at their offsets: unpack it (gunzip) and "
-                 "make the index again"));
+      refuse(concat("is in the compressed shard '",
+                    sample.location->shard,
+                    "'; training reads samples at their offsets: unpack it (gunzip) and make the "
+                    "index again"));
     }
     if (!engine_reads(model, sample)) {
-      throw InvalidInput(
-          concat("index '",
-                 path,
-                 "': sample '",
-                 sample.id,
-                 "' has video, and the model's vision encoder cannot read videos for "
-                 "training: [vision.video] has no sampling of frames"));
+      refuse(
+          "has video, and the model's vision encoder cannot read videos for training: "
+          "[vision.video] has no sampling of frames");
     }
     data.work.push_back(sample_work(model, sample));
     if (data.work.back().llm_tokens > model.llm.max_tokens) {
-      throw InvalidInput(concat("index '",
-                                path,
-                                "': sample '",
-                                sample.id,
-                                "' has ",
-                                data.work.back().llm_tokens,
-                                " tokens; the model takes up to llm.max_tokens = ",
-                                model.llm.max_tokens,
-                                " (see `entrain index --too-long`)"));
+      refuse(concat("has ",
+                    data.work.back().llm_tokens,
+                    " tokens; the model takes up to llm.max_tokens = ",
+                    model.llm.max_tokens,
+                    " (see `entrain index --too-long`)"));
     }
   }
   return data;
