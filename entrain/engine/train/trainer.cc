@@ -4,7 +4,6 @@
 #include <csignal>
 #include <exception>
 #include <map>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -99,9 +98,7 @@ TrainResult train_process(const RunSetup& setup,
                           const TrainEvents& events) {
   const bool leads = comm.rank() == 0;
   const std::string set_aside = leads ? open_folder(setup) : "";
-  std::vector<int> all(static_cast<std::size_t>(comm.size()));
-  std::iota(all.begin(), all.end(), 0);
-  comm.barrier(all);
+  comm.barrier(RankPlaces(setup.plan).all());
   Run run(setup, interrupted, events.check_others, &comm);
   run.log.line(concat("rank ",
                       comm.rank(),
