@@ -9,12 +9,12 @@
 #include <utility>
 #include <vector>
 
-#include "entrain/engine/data/feed_client.h"
+#include "entrain/engine/data/feed_messages.h"
 #include "entrain/engine/data/step_pieces.h"
 
 namespace entrain::engine {
 
-class FedPieces : public FeedSink {
+class FedPieces {
  public:
   // `expected`: a feed serves from the beginning. Requires  `model` outlives it.
   FedPieces(std::shared_ptr<SharedPieces> shared, const ModelSpec& model, bool expected)
@@ -23,13 +23,24 @@ class FedPieces : public FeedSink {
   // A step that was queued, with what has come for it already. Steps come in rising order.
   void add(const std::shared_ptr<StepPieces>& step);
 
-  std::optional<FeedPosition> position() override;
-  void live(bool is_live) override;
-  void take(FedPiece piece) override;
-  void take(const FedStep& step) override;
-  std::int64_t held() override;
-  std::int64_t released() override;
-  std::optional<std::string> objection() override;
+  // The rest is called on the client's thread.
+
+  // The first piece that is not here yet; nothing before the first step is known.
+  std::optional<FeedPosition> position();
+  // A feed serves from now on, or none does: everything not here yet is to be decoded here, and
+  // pieces of steps not yet known are dropped. Before the first call none does, unless one is
+  // expected.
+  void live(bool is_live);
+  // Its credit_of() is released() when the piece is used or dropped.
+  //
+  // Throws  InvalidInput: nothing that a feed of this run would send.
+  void take(FedPiece piece);
+  void take(const FedStep& step);
+  // Bytes taken and not released; and released since the beginning.
+  std::int64_t held();
+  std::int64_t released();
+  // Why the feed must not serve any longer: the first step whose digest differs. Asked once each.
+  std::optional<std::string> objection();
 
  private:
   struct Early {

@@ -7,6 +7,8 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 
+#include "entrain/engine/data/fed_pieces.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -68,7 +70,7 @@ class FeedClient::Session {
         return *end_;
       }
       if (live_) {
-        if (const auto objection = client_.sink_.objection(); objection.has_value()) {
+        if (const auto objection = client_.pieces_.objection(); objection.has_value()) {
           send(FeedGoodbye());
           client_.note(concat("feed ", address_.text, " refused: ", *objection));
           return End::kRefused;
@@ -107,10 +109,10 @@ class FeedClient::Session {
       }
       return;
     }
-    const std::int64_t released = client_.sink_.released() - released_before_;
+    const std::int64_t released = client_.pieces_.released() - released_before_;
     const bool much = released - told_ > client_.credit_ / 8;
     if (much || since >= kSignOfLife || (released > told_ && since >= kTick)) {
-      const auto from = client_.sink_.position();
+      const auto from = client_.pieces_.position();
       if (from.has_value() && send(FeedCredit{*from, released})) {
         told_ = released;
       }
@@ -118,7 +120,7 @@ class FeedClient::Session {
   }
 
   void hello() {
-    const auto from = client_.sink_.position();
+    const auto from = client_.pieces_.position();
     if (!from.has_value()) {
       heard_ = Clock::now();  // nothing to ask for yet
       return;
@@ -129,8 +131,8 @@ class FeedClient::Session {
     hello.lane = client_.options_.lane;
     hello.readers = client_.options_.readers;
     hello.from = *from;
-    released_before_ = client_.sink_.released();
-    hello.credit = std::max<std::int64_t>(0, client_.credit_ - client_.sink_.held());
+    released_before_ = client_.pieces_.released();
+    hello.credit = std::max<std::int64_t>(0, client_.credit_ - client_.pieces_.held());
     told_ = 0;
     send(hello);
   }
@@ -175,12 +177,12 @@ class FeedClient::Session {
   void handle(FeedGoodbye /*message*/) { end_ = lost("it ended"); }
   void handle(FedStep&& message) {
     if (live_) {
-      client_.sink_.take(message);
+      client_.pieces_.take(message);
     }
   }
   void handle(FedPiece&& message) {
     if (live_) {
-      client_.sink_.take(std::move(message));
+      client_.pieces_.take(std::move(message));
     }
   }
 
@@ -192,12 +194,12 @@ class FeedClient::Session {
   std::optional<End> end_;
   Clock::time_point heard_;
   Clock::time_point said_;
-  std::int64_t released_before_ = 0;  // the sink's count at the hello
+  std::int64_t released_before_ = 0;  // by `pieces_` at the hello
   std::int64_t told_ = 0;             // bytes released, as last told
 };
 
-FeedClient::FeedClient(FeedOptions options, std::int64_t credit, FeedSink& sink)
-    : options_(std::move(options)), credit_(credit), sink_(sink), live_(options_.expected) {
+FeedClient::FeedClient(FeedOptions options, std::int64_t credit, FedPieces& pieces)
+    : options_(std::move(options)), credit_(credit), pieces_(pieces), live_(options_.expected) {
   thread_ = std::thread([this] {
     try {
       run();
@@ -221,7 +223,7 @@ void FeedClient::note(const std::string& line) const {
 
 void FeedClient::live(bool is_live) {
   if (std::exchange(live_, is_live) != is_live) {
-    sink_.live(is_live);
+    pieces_.live(is_live);
   }
 }
 

@@ -19,6 +19,8 @@
 
 namespace entrain::engine {
 
+class FedPieces;
+
 struct FeedOptions {
   std::vector<FeedAddress> addresses;  // none: no feed
   std::optional<FeedKey> key;          // required unless all addresses are of this host
@@ -37,32 +39,11 @@ struct FeedOptions {
   std::function<void(const std::string& line)> unanswered;
 };
 
-// Where the client puts what it is sent. Called on its thread.
-class FeedSink {
- public:
-  virtual ~FeedSink() = default;
-  // The first piece that is not here yet; nothing before the first step is known.
-  virtual std::optional<FeedPosition> position() = 0;
-  // A feed serves from now on, or none does: everything not here yet is to be decoded here, and
-  // pieces of steps not yet known are dropped. Before the first call none does, unless one is
-  // expected.
-  virtual void live(bool is_live) = 0;
-  // Its credit_of() is released() when the piece is used or dropped.
-  //
-  // Throws  InvalidInput: nothing that a feed of this run would send.
-  virtual void take(FedPiece piece) = 0;
-  virtual void take(const FedStep& step) = 0;
-  // Bytes taken and not released; and released since the beginning.
-  virtual std::int64_t held() = 0;
-  virtual std::int64_t released() = 0;
-  // Why the feed must not serve any longer: the first step whose digest differs. Asked once each.
-  virtual std::optional<std::string> objection() = 0;
-};
-
 class FeedClient {
  public:
-  // `credit`: bytes of pieces that may wait here. Requires  `sink` outlives the client.
-  FeedClient(FeedOptions options, std::int64_t credit, FeedSink& sink);
+  // `pieces`: where the client puts what it is sent, on its own thread. `credit`: bytes of pieces
+  // that may wait there. Requires  `pieces` outlives the client.
+  FeedClient(FeedOptions options, std::int64_t credit, FedPieces& pieces);
   // Says goodbye.
   ~FeedClient();
   FeedClient(const FeedClient&) = delete;
@@ -81,11 +62,11 @@ class FeedClient {
 
   FeedOptions options_;
   std::int64_t credit_;
-  FeedSink& sink_;
+  FedPieces& pieces_;
   std::atomic<bool> stopping_{false};
   zmq::context_t context_;
   int sessions_ = 0;  // so far; the thread's
-  bool live_;         // as the sink knows; the thread's
+  bool live_;         // as `pieces_` knows; the thread's
   std::thread thread_;
 };
 
