@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <ctime>
 #include <system_error>
-#include <type_traits>
 #include <utility>
 
 #include <fmt/format.h>
@@ -14,6 +12,7 @@
 #include "entrain/core/base/digest.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/files.h"
+#include "entrain/core/dataset/byte_fields.h"
 
 namespace entrain {
 namespace {
@@ -25,194 +24,110 @@ constexpr std::string_view kKeptExtension = ".measured";
 constexpr const char* kBegunName = "begun";
 constexpr std::size_t kDigestBytes = 32;
 
-// Numbers and texts one after another, in this machine's byte order.
-class BytesOut {
- public:
-  template <class T>
-  void number(T value) {
-    static_assert(std::is_arithmetic_v<T>);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
-  void text(std::string_view value) {
-    number(std::uint64_t{value.size()});
-    bytes_ += value;
-  }
-  template <class List, class Each>
-  void list(const List& values, const Each& each) {
-    number(std::uint64_t{values.size()});
-    for (const auto& value : values) {
-      each(value);
-    }
-  }
-  std::string take() { return std::move(bytes_); }
-
- private:
-  std::string bytes_;
+// Its digest has been checked, so that it is whole.
+struct KeptFormat {
+  using TextLength = std::uint64_t;
+  [[noreturn]] static void too_short() { throw InternalError("a kept file that ends too early"); }
 };
 
-// Reads what BytesOut wrote; the digest has been checked.
-class BytesIn {
- public:
-  BytesIn(std::string_view bytes, std::size_t& at) : bytes_(bytes), at_(at) {}
+template <class Bytes>
+void size_fields(Bytes& bytes, FieldsOf<Bytes, ImageSize> size) {
+  bytes.number(size.width);
+  bytes.number(size.height);
+}
 
-  template <class T>
-  T number() {
-    T value{};
-    std::memcpy(&value, take(sizeof(value)).data(), sizeof(value));
-    return value;
+// -1 for none.
+template <class Bytes>
+void optional_field(Bytes& bytes, FieldsOf<Bytes, std::optional<std::int64_t>> field) {
+  std::int64_t value = field.value_or(-1);
+  bytes.number(value);
+  if constexpr (Bytes::kReads) {
+    field = value < 0 ? std::nullopt : std::optional(value);
   }
-  std::string text() { return std::string(take(number<std::uint64_t>())); }
-  template <class Each>
-  void list(const Each& each) {
-    for (auto left = number<std::uint64_t>(); left > 0; --left) {
-      each();
-    }
+}
+
+template <class Bytes>
+void file_fields(Bytes& bytes, FieldsOf<Bytes, MeasuredFile> file) {
+  bytes.number(file.num_samples);
+  bytes.number(file.bytes_of_a_row);
+  std::vector<std::pair<std::string, std::int64_t>> skipped(file.skipped.begin(),
+                                                            file.skipped.end());
+  bytes.list(skipped, [&](auto& entry) {
+    bytes.text(entry.first);
+    bytes.number(entry.second);
+  });
+  if constexpr (Bytes::kReads) {
+    file.skipped = {skipped.begin(), skipped.end()};
   }
+  bytes.list(file.notes, [&](auto& note) { bytes.text(note); });
+  bytes.text(file.damage);
+}
 
- private:
-  std::string_view take(std::uint64_t size) {
-    ENTRAIN_INVARIANT(size <= bytes_.size() - at_, "a kept file that ends too early");
-    return bytes_.substr(std::exchange(at_, at_ + size), size);
+template <class Bytes>
+void token_fields(Bytes& bytes, FieldsOf<Bytes, TokenResult> result) {
+  bytes.list(result.tokens.ids, [&](auto& id) { bytes.template number_as<std::int32_t>(id); });
+  bytes.list(result.tokens.targets, [&](auto& range) {
+    bytes.number(range.begin);
+    bytes.number(range.end);
+  });
+  bytes.list(result.tokens.slots, [&](auto& slot) {
+    bytes.number(slot.position);
+    bytes.number(slot.number);
+  });
+  bytes.number(result.prompt_chars);
+  bytes.number(result.response_chars);
+  bytes.text(result.error);
+}
+
+template <class Bytes>
+void video_fields(Bytes& bytes, FieldsOf<Bytes, VideoSize> video) {
+  bytes.number(video.seconds);
+  optional_field(bytes, video.frames);
+  ImageSize size = video.size.value_or(ImageSize{});  // 0x0 for none
+  size_fields(bytes, size);
+  if constexpr (Bytes::kReads) {
+    video.size = size.width > 0 ? std::optional(size) : std::nullopt;
   }
-
-  std::string_view bytes_;
-  std::size_t& at_;
-};
-
-std::string to_bytes(const MeasuredFile& file) {
-  BytesOut out;
-  out.number(file.num_samples);
-  out.number(file.bytes_of_a_row);
-  out.list(file.skipped, [&](const auto& entry) {
-    out.text(entry.first);
-    out.number(entry.second);
-  });
-  out.list(file.notes, [&](const std::string& note) { out.text(note); });
-  out.text(file.damage);
-  return out.take();
 }
 
-MeasuredFile read_file_facts(BytesIn& in) {
-  MeasuredFile file;
-  file.num_samples = in.number<std::int64_t>();
-  file.bytes_of_a_row = in.number<std::int64_t>();
-  in.list([&] {
-    std::string reason = in.text();
-    file.skipped[std::move(reason)] = in.number<std::int64_t>();
-  });
-  in.list([&] { file.notes.push_back(in.text()); });
-  file.damage = in.text();
-  return file;
-}
-
-void append_tokens(const TokenResult& result, BytesOut& out) {
-  out.list(result.tokens.ids, [&](std::int64_t id) { out.number(static_cast<std::int32_t>(id)); });
-  out.list(result.tokens.targets, [&](const TokenRange& range) {
-    out.number(range.begin);
-    out.number(range.end);
-  });
-  out.list(result.tokens.slots, [&](const FeatureSlot& slot) {
-    out.number(slot.position);
-    out.number(slot.number);
-  });
-  out.number(result.prompt_chars);
-  out.number(result.response_chars);
-  out.text(result.error);
-}
-
-TokenResult read_tokens(BytesIn& in) {
-  TokenResult result;
-  in.list([&] { result.tokens.ids.push_back(in.number<std::int32_t>()); });
-  in.list([&] {
-    const auto begin = in.number<std::int64_t>();
-    result.tokens.targets.push_back({begin, in.number<std::int64_t>()});
-  });
-  in.list([&] {
-    const auto position = in.number<std::int64_t>();
-    result.tokens.slots.push_back({position, in.number<std::int64_t>()});
-  });
-  result.prompt_chars = in.number<std::int64_t>();
-  result.response_chars = in.number<std::int64_t>();
-  result.error = in.text();
-  return result;
-}
-
-void append_size(const ImageSize& size, BytesOut& out) {
-  out.number(size.width);
-  out.number(size.height);
-}
-
-ImageSize read_size(BytesIn& in) {
-  const auto width = in.number<int>();
-  return {width, in.number<int>()};
-}
-
-MeasuredSample read_sample(BytesIn& in) {
-  MeasuredSample sample;
-  SampleSizes& sizes = sample.sizes;
-  sizes.id = in.text();
-  in.list([&] { sizes.images.push_back(read_size(in)); });
-  in.list([&] { sizes.audio_seconds.push_back(in.number<double>()); });
-  in.list([&] {
-    VideoSize& video = sizes.videos.emplace_back();
-    video.seconds = in.number<double>();
-    if (const auto frames = in.number<std::int64_t>(); frames >= 0) {
-      video.frames = frames;
-    }
-    const ImageSize size = read_size(in);
-    if (size.width > 0) {
-      video.size = size;
-    }
-  });
-  sizes.prompt_chars = in.number<std::int64_t>();
-  sizes.response_chars = in.number<std::int64_t>();
-  sizes.prompt_tokens_estimate = in.number<std::int64_t>();
-  sizes.response_tokens_estimate = in.number<std::int64_t>();
-  const auto prompt_tokens = in.number<std::int64_t>();
-  const auto response_tokens = in.number<std::int64_t>();
-  if (prompt_tokens >= 0) {
-    sizes.prompt_tokens = prompt_tokens;
-    sizes.response_tokens = response_tokens;
+// Of its place in the file the offset and the size.
+template <class Bytes>
+void place_fields(Bytes& bytes, FieldsOf<Bytes, std::optional<SampleLocation>> location) {
+  SampleLocation place = location.value_or(SampleLocation{"", -1, -1});
+  bytes.number(place.offset);
+  bytes.number(place.bytes);
+  if constexpr (Bytes::kReads) {
+    location = place.offset < 0 ? std::nullopt : std::optional(place);
   }
-  const auto offset = in.number<std::int64_t>();
-  const auto bytes = in.number<std::int64_t>();
-  if (offset >= 0) {
-    sizes.location = SampleLocation{"", offset, bytes};
-  }
-  sample.damage = in.text();
-  sample.where = in.text();
-  sample.json = in.text();
-  in.list([&] { sample.ignored.push_back(in.text()); });
-  sample.scattered = in.number<char>() != 0;
-  return sample;
+}
+
+template <class Bytes>
+void sample_fields(Bytes& bytes, FieldsOf<Bytes, MeasuredSample> sample, bool with_json) {
+  auto& sizes = sample.sizes;
+  bytes.text(sizes.id);
+  bytes.list(sizes.images, [&](auto& size) { size_fields(bytes, size); });
+  bytes.list(sizes.audio_seconds, [&](auto& seconds) { bytes.number(seconds); });
+  bytes.list(sizes.videos, [&](auto& video) { video_fields(bytes, video); });
+  bytes.number(sizes.prompt_chars);
+  bytes.number(sizes.response_chars);
+  bytes.number(sizes.prompt_tokens_estimate);
+  bytes.number(sizes.response_tokens_estimate);
+  optional_field(bytes, sizes.prompt_tokens);
+  optional_field(bytes, sizes.response_tokens);
+  place_fields(bytes, sizes.location);
+  bytes.text(sample.damage);
+  bytes.text(sample.where);
+  std::string no_json;
+  bytes.text(with_json ? sample.json : no_json);
+  bytes.list(sample.ignored, [&](auto& extension) { bytes.text(extension); });
+  bytes.flag(sample.scattered);
 }
 
 }  // namespace
 
 std::string to_bytes(const MeasuredSample& sample, bool json) {
-  BytesOut out;
-  const SampleSizes& sizes = sample.sizes;
-  out.text(sizes.id);
-  out.list(sizes.images, [&](const ImageSize& size) { append_size(size, out); });
-  out.list(sizes.audio_seconds, [&](double seconds) { out.number(seconds); });
-  out.list(sizes.videos, [&](const VideoSize& video) {
-    out.number(video.seconds);
-    out.number(video.frames.value_or(-1));
-    append_size(video.size.value_or(ImageSize{}), out);
-  });
-  out.number(sizes.prompt_chars);
-  out.number(sizes.response_chars);
-  out.number(sizes.prompt_tokens_estimate);
-  out.number(sizes.response_tokens_estimate);
-  out.number(sizes.prompt_tokens.value_or(-1));
-  out.number(sizes.response_tokens.value_or(-1));
-  out.number(sizes.location ? sizes.location->offset : -1);
-  out.number(sizes.location ? sizes.location->bytes : -1);
-  out.text(sample.damage);
-  out.text(sample.where);
-  out.text(json ? std::string_view(sample.json) : std::string_view());
-  out.list(sample.ignored, [&](const std::string& extension) { out.text(extension); });
-  out.number(static_cast<char>(sample.scattered ? 1 : 0));
+  BytesOut<KeptFormat> out;
+  sample_fields(out, sample, json);
   return out.take();
 }
 
@@ -221,8 +136,10 @@ PartialFileWriter::PartialFileWriter(fs::path path, const MeasuredFile& file)
       written_(fmt::format("{}.{}", path_.string(), getpid())),
       unfinished_(written_) {
   fs::create_directories(path_.parent_path());
+  BytesOut<KeptFormat> facts;
+  file_fields(facts, file);
   out_.open(written_, std::ios::binary | std::ios::trunc);
-  out_ << kPartialMagic << to_bytes(file);
+  out_ << kPartialMagic << facts.take();
   check();
 }
 
@@ -239,10 +156,10 @@ void PartialFileWriter::check() const {
 }
 
 void PartialFileWriter::add(const std::string& sample, const TokenResult* tokens) {
-  BytesOut out;
-  out.number(static_cast<char>(tokens != nullptr ? 1 : 0));
+  BytesOut<KeptFormat> out;
+  out.flag(tokens != nullptr);
   if (tokens != nullptr) {
-    append_tokens(*tokens, out);
+    token_fields(out, *tokens);
   }
   out_ << sample << out.take();
 }
@@ -271,19 +188,22 @@ std::unique_ptr<KeptFile> KeptFile::open(const fs::path& path) {
       digest_of(content) != bytes.substr(bytes.size() - kDigestBytes)) {
     return nullptr;
   }
-  kept->at_ = kPartialMagic.size();
-  BytesIn in(content, kept->at_);
-  kept->file_ = read_file_facts(in);
+  BytesIn<KeptFormat> in(content.substr(kPartialMagic.size()));
+  file_fields(in, kept->file_);
+  kept->rest_ = in.rest();
   return kept;
 }
 
 KeptFile::Sample KeptFile::next() {
-  BytesIn in(content_.bytes(), at_);
+  BytesIn<KeptFormat> in(rest_);
   Sample sample;
-  sample.measured = read_sample(in);
-  if (in.number<char>() != 0) {
-    sample.tokens = read_tokens(in);
+  sample_fields(in, sample.measured, true);
+  bool has_tokens = false;
+  in.flag(has_tokens);
+  if (has_tokens) {
+    token_fields(in, sample.tokens.emplace());
   }
+  rest_ = in.rest();
   return sample;
 }
 

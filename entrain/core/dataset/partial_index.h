@@ -11,7 +11,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
+#include <string_view>
 
 #include "entrain/core/base/mapped_file.h"
 #include "entrain/core/base/partial_files.h"
@@ -62,7 +62,7 @@ class KeptFile {
   explicit KeptFile(const std::filesystem::path& path) : content_(path) {}
 
   MappedFile content_;
-  std::size_t at_ = 0;
+  std::string_view rest_;  // of its content, not yet read
   MeasuredFile file_;
 };
 

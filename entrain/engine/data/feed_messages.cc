@@ -3,12 +3,13 @@
 #include <bit>
 #include <cstring>
 #include <type_traits>
-#include <utility>
+#include <vector>
 
 #include <ATen/ATen.h>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/dataset/byte_fields.h"
 
 namespace entrain::engine {
 namespace {
@@ -17,25 +18,19 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr std::size_t kDigestLength = 32;
 
-class MessageWriter {
+struct FeedFormat {
+  using TextLength = std::uint32_t;
+  [[noreturn]] static void too_short() { throw InvalidInput("message of a feed: too short"); }
+};
+
+class MessageWriter : public BytesOut<FeedFormat> {
  public:
-  template <typename Number>
-  void number(Number value) {
-    static_assert(std::is_arithmetic_v<Number>);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof(value));
-  }
-  void text(std::string_view value) {
-    number(static_cast<std::uint32_t>(value.size()));
-    bytes_.append(value);
-  }
-  void position(const FeedPosition& value) {
-    number(value.step);
-    number(value.piece);
-  }
+  void count(std::int64_t value, std::int64_t /*least*/, const char* /*what*/) { number(value); }
+  void digest(const std::string& value) { text(value); }
   void numbers(const std::vector<std::int64_t>& values) {
-    number(static_cast<std::uint64_t>(values.size()));
-    bytes_.append(reinterpret_cast<const char*>(values.data()),
-                  values.size() * sizeof(std::int64_t));
+    number(std::uint64_t{values.size()});
+    bytes().append(reinterpret_cast<const char*>(values.data()),
+                   values.size() * sizeof(std::int64_t));
   }
   // float32, of two dimensions.
   void tensor(const at::Tensor& given) {
@@ -44,231 +39,180 @@ class MessageWriter {
                       "a segment that is no float matrix");
     number(values.size(0));
     number(values.size(1));
-    bytes_.reserve(bytes_.size() + values.nbytes() + sizeof(std::int64_t) * 2);
-    bytes_.append(static_cast<const char*>(values.const_data_ptr()), values.nbytes());
+    bytes().append(static_cast<const char*>(values.const_data_ptr()), values.nbytes());
   }
-  std::string take() { return std::move(bytes_); }
-
- private:
-  std::string bytes_;
+  // Which of its types a variant holds, and the fields of that.
+  template <class Variant>
+  void alternative(const Variant& variant) {
+    number(static_cast<std::uint8_t>(variant.index()));
+    std::visit([&](const auto& held) { fields(*this, held); }, variant);
+  }
 };
 
-class MessageReader {
+class MessageReader : public BytesIn<FeedFormat> {
  public:
-  explicit MessageReader(std::string_view bytes) : rest_(bytes) {}
+  using BytesIn::BytesIn;
 
-  template <typename Number>
-  Number number() {
-    Number value;
-    std::memcpy(&value, take(sizeof(value)).data(), sizeof(value));
-    return value;
-  }
-  std::int64_t count(std::int64_t least, const char* what) {
-    const auto value = number<std::int64_t>();
+  void count(std::int64_t& value, std::int64_t least, const char* what) {
+    number(value);
     if (value < least) {
       throw InvalidInput(concat("message of a feed: ", what, " is ", value));
     }
-    return value;
   }
-  std::string text() { return std::string(take(number<std::uint32_t>())); }
-  std::string digest() {
-    std::string value = text();
+  void digest(std::string& value) {
+    text(value);
     if (value.size() != kDigestLength) {
       throw InvalidInput(concat("message of a feed: a digest of ", value.size(), " characters"));
     }
-    return value;
   }
-  FeedPosition position() {
-    const std::int64_t step = count(0, "step");
-    return {step, count(0, "piece")};
-  }
-  std::vector<std::int64_t> numbers() {
-    const auto size = number<std::uint64_t>();
-    if (size > rest_.size() / sizeof(std::int64_t)) {
-      throw too_short();
+  void numbers(std::vector<std::int64_t>& values) {
+    std::uint64_t size = 0;
+    number(size);
+    if (size > rest().size() / sizeof(std::int64_t)) {
+      FeedFormat::too_short();
     }
-    std::vector<std::int64_t> values(size);
+    values.resize(size);
     const std::string_view bytes = take(size * sizeof(std::int64_t));
     if (size > 0) {
       std::memcpy(values.data(), bytes.data(), bytes.size());
     }
-    return values;
   }
-  at::Tensor tensor() {
-    const std::int64_t rows = count(0, "rows");
-    const std::int64_t columns = count(0, "columns");
-    const auto held = static_cast<std::int64_t>(rest_.size() / sizeof(float));
+  void tensor(at::Tensor& values) {
+    std::int64_t rows = 0;
+    std::int64_t columns = 0;
+    count(rows, 0, "rows");
+    count(columns, 0, "columns");
+    const auto held = static_cast<std::int64_t>(rest().size() / sizeof(float));
     if (columns > 0 && rows > held / columns) {
-      throw too_short();
+      FeedFormat::too_short();
     }
     if ((rows == 0) != (columns == 0)) {
       throw InvalidInput("message of a feed: a matrix of one empty side");
     }
-    at::Tensor values = at::empty({rows, columns}, at::kFloat);
+    values = at::empty({rows, columns}, at::kFloat);
     if (values.nbytes() > 0) {
       std::memcpy(values.mutable_data_ptr(), take(values.nbytes()).data(), values.nbytes());
     }
-    return values;
+  }
+  template <class Variant>
+  void alternative(Variant& variant) {
+    std::uint8_t index = 0;
+    number(index);
+    read_alternative(index, variant);
   }
   void end() const {
-    if (!rest_.empty()) {
-      throw InvalidInput(concat("message of a feed: ", rest_.size(), " bytes too many"));
+    if (!rest().empty()) {
+      throw InvalidInput(concat("message of a feed: ", rest().size(), " bytes too many"));
     }
   }
 
  private:
-  static InvalidInput too_short() { return InvalidInput("message of a feed: too short"); }
-  std::string_view take(std::size_t size) {
-    if (size > rest_.size()) {
-      throw too_short();
+  template <class Variant, std::size_t kAt = 0>
+  void read_alternative(std::size_t index, Variant& variant) {
+    if constexpr (kAt == std::variant_size_v<Variant>) {
+      throw InvalidInput(concat("message of a feed: unknown kind ", index));
+    } else if (index == kAt) {
+      fields(*this, variant.template emplace<kAt>());
+    } else {
+      read_alternative<Variant, kAt + 1>(index, variant);
     }
-    const std::string_view taken = rest_.substr(0, size);
-    rest_.remove_prefix(size);
-    return taken;
   }
-
-  std::string_view rest_;
 };
 
-void write(MessageWriter& writer, const FeedRun& run) {
-  for (const std::string* text : {&run.version, &run.model, &run.index, &run.plan, &run.data}) {
-    writer.text(*text);
-  }
+template <class Bytes, class Empty>
+requires std::is_empty_v<Empty>
+void fields(Bytes& /*bytes*/, const Empty& /*message*/) {}
+
+template <class Bytes>
+void fields(Bytes& bytes, FieldsOf<Bytes, FeedPosition> position) {
+  bytes.count(position.step, 0, "step");
+  bytes.count(position.piece, 0, "piece");
 }
-void write(MessageWriter& writer, const FeedHello& hello) {
-  write(writer, hello.run);
-  writer.number(hello.replica);
-  writer.number(hello.lane);
-  writer.number(hello.readers);
-  writer.position(hello.from);
-  writer.number(hello.credit);
+
+template <class Bytes>
+void fields(Bytes& bytes, FieldsOf<Bytes, FeedHello> hello) {
+  bytes.text(hello.run.version);
+  bytes.text(hello.run.model);
+  bytes.text(hello.run.index);
+  bytes.text(hello.run.plan);
+  bytes.text(hello.run.data);
+  bytes.number(hello.replica);
+  bytes.number(hello.lane);
+  bytes.number(hello.readers);
+  fields(bytes, hello.from);
+  bytes.count(hello.credit, 0, "credit");
 }
-void write(MessageWriter& writer, const FeedCredit& credit) {
-  writer.position(credit.from);
-  writer.number(credit.released);
+
+template <class Bytes>
+void fields(Bytes& bytes, FieldsOf<Bytes, FeedCredit> credit) {
+  fields(bytes, credit.from);
+  bytes.count(credit.released, 0, "credit");
 }
-void write(MessageWriter& writer, const FeedRefusal& refusal) {
-  writer.text(refusal.why);
+
+template <class Bytes>
+void fields(Bytes& bytes, FieldsOf<Bytes, FeedRefusal> refusal) {
+  bytes.text(refusal.why);
 }
-void write(MessageWriter& writer, const FedStep& step) {
-  writer.number(step.step);
-  writer.text(step.digest);
-  writer.number(static_cast<std::uint8_t>(step.sound ? 1 : 0));
+
+template <class Bytes>
+void fields(Bytes& bytes, FieldsOf<Bytes, FedStep> step) {
+  bytes.count(step.step, 0, "step");
+  bytes.digest(step.digest);
+  bytes.flag(step.sound);
 }
-void write(MessageWriter& /*writer*/, const Undecoded& /*content*/) {}
-void write(MessageWriter& writer, const SegmentData& segment) {
-  writer.number(segment.rows);
-  writer.number(segment.columns);
-  writer.tensor(segment.input);
+
+template <class Bytes>
+void fields(Bytes& bytes, FieldsOf<Bytes, SegmentData> segment) {
+  bytes.count(segment.rows, 0, "patch rows");
+  bytes.count(segment.columns, 0, "patch columns");
+  bytes.tensor(segment.input);
 }
-void write(MessageWriter& writer, const SampleTokens& text) {
-  writer.text(text.kind);
-  writer.numbers(text.tokens.ids);
+
+template <class Bytes>
+void fields(Bytes& bytes, FieldsOf<Bytes, SampleTokens> text) {
+  bytes.text(text.kind);
+  bytes.numbers(text.tokens.ids);
   std::vector<std::int64_t> ends;
   for (const TokenRange& range : text.tokens.targets) {
-    ends.push_back(range.begin);
-    ends.push_back(range.end);
+    ends.insert(ends.end(), {range.begin, range.end});
   }
-  writer.numbers(ends);
-  writer.numbers(text.tokens.feature_begin);
+  bytes.numbers(ends);
+  if constexpr (Bytes::kReads) {
+    for (std::size_t i = 0; i + 1 < ends.size(); i += 2) {
+      text.tokens.targets.push_back({ends[i], ends[i + 1]});
+    }
+  }
+  bytes.numbers(text.tokens.feature_begin);
 }
-void write(MessageWriter& writer, const PackedPixels& pixels) {
-  writer.number(pixels.module);
-  writer.number(pixels.rows);
-  writer.number(pixels.columns);
-  writer.number(pixels.frames);
-  writer.text(pixels.values);
-}
-void write(MessageWriter& writer, const FedPiece& piece) {
-  writer.position(piece.position);
-  writer.text(piece.digest);
-  writer.number(static_cast<std::uint8_t>(piece.content.index()));
-  std::visit([&](const auto& content) { write(writer, content); }, piece.content);
-}
-template <typename Empty>
-requires std::is_empty_v<Empty>
-void write(MessageWriter& /*writer*/, const Empty& /*message*/) {}
 
-template <typename Message>
+template <class Bytes>
+void fields(Bytes& bytes, FieldsOf<Bytes, PackedPixels> pixels) {
+  bytes.number(pixels.module);
+  bytes.count(pixels.rows, 0, "patch rows");
+  bytes.count(pixels.columns, 0, "patch columns");
+  bytes.number(pixels.frames);
+  bytes.text(pixels.values);
+}
+
+template <class Bytes>
+void fields(Bytes& bytes, FieldsOf<Bytes, FedPiece> piece) {
+  fields(bytes, piece.position);
+  bytes.digest(piece.digest);
+  bytes.alternative(piece.content);
+}
+
+template <class Message>
 std::string written(const Message& message) {
   MessageWriter writer;
-  writer.number(static_cast<std::uint8_t>(message.index()));
-  std::visit([&](const auto& kind) { write(writer, kind); }, message);
+  writer.alternative(message);
   return writer.take();
 }
 
-void read(MessageReader& reader, FeedHello& hello) {
-  for (std::string* text :
-       {&hello.run.version, &hello.run.model, &hello.run.index, &hello.run.plan, &hello.run.data}) {
-    *text = reader.text();
-  }
-  hello.replica = reader.number<int>();
-  hello.lane = reader.number<int>();
-  hello.readers = reader.number<int>();
-  hello.from = reader.position();
-  hello.credit = reader.count(0, "credit");
-}
-void read(MessageReader& reader, FeedCredit& credit) {
-  credit.from = reader.position();
-  credit.released = reader.count(0, "credit");
-}
-void read(MessageReader& reader, FeedRefusal& refusal) {
-  refusal.why = reader.text();
-}
-void read(MessageReader& reader, FedStep& step) {
-  step.step = reader.count(0, "step");
-  step.digest = reader.digest();
-  step.sound = reader.number<std::uint8_t>() != 0;
-}
-void read(MessageReader& reader, SegmentData& segment) {
-  segment.rows = reader.count(0, "patch rows");
-  segment.columns = reader.count(0, "patch columns");
-  segment.input = reader.tensor();
-}
-void read(MessageReader& reader, SampleTokens& text) {
-  text.kind = reader.text();
-  text.tokens.ids = reader.numbers();
-  const std::vector<std::int64_t> ends = reader.numbers();
-  for (std::size_t i = 0; i + 1 < ends.size(); i += 2) {
-    text.tokens.targets.push_back({ends[i], ends[i + 1]});
-  }
-  text.tokens.feature_begin = reader.numbers();
-}
-void read(MessageReader& reader, PackedPixels& pixels) {
-  pixels.module = reader.number<int>();
-  pixels.rows = reader.count(0, "patch rows");
-  pixels.columns = reader.count(0, "patch columns");
-  pixels.frames = reader.number<int>();
-  pixels.values = reader.text();
-}
-void read(MessageReader& reader, FedPiece& piece);
-template <typename Empty>
-requires std::is_empty_v<Empty>
-void read(MessageReader& /*reader*/, Empty& /*message*/) {}
-
-// Makes `variant` hold alternative `index` and reads it.
-template <typename Variant, std::size_t kAt = 0>
-void read_alternative(MessageReader& reader, std::size_t index, Variant& variant) {
-  if constexpr (kAt == std::variant_size_v<Variant>) {
-    throw InvalidInput(concat("message of a feed: unknown kind ", index));
-  } else if (index == kAt) {
-    read(reader, variant.template emplace<kAt>());
-  } else {
-    read_alternative<Variant, kAt + 1>(reader, index, variant);
-  }
-}
-
-void read(MessageReader& reader, FedPiece& piece) {
-  piece.position = reader.position();
-  piece.digest = reader.digest();
-  read_alternative(reader, reader.number<std::uint8_t>(), piece.content);
-}
-
-template <typename Message>
+template <class Message>
 Message read_whole(std::string_view bytes) {
   MessageReader reader(bytes);
   Message message;
-  read_alternative(reader, reader.number<std::uint8_t>(), message);
+  reader.alternative(message);
   reader.end();
   return message;
 }
