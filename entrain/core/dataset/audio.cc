@@ -4,7 +4,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <exception>
 #include <memory>
 #include <numbers>
 #include <numeric>
@@ -23,58 +22,31 @@ namespace {
 constexpr int kMaxChannels = 32;
 constexpr std::int64_t kHead = 42;  // bytes: a FLAC's up to the end of its stream information
 
-// Of a WAV, little-endian.
-std::int64_t read_number(std::string_view bytes) {
-  std::int64_t value = 0;
-  for (std::size_t i = bytes.size(); i-- > 0;) {
-    value = value << 8 | static_cast<unsigned char>(bytes[i]);
-  }
-  return value;
-}
-
-// What libsndfile reads. Errors of `bytes` wait in `failure`, since they must not pass through C.
-struct Input {
-  const BytesAt& bytes;
-  std::int64_t size;
+struct SoundInput : ByteStream {
   std::string head;  // shown in the place of the first bytes
-  std::int64_t position = 0;
-  std::exception_ptr failure = nullptr;
 };
 
-Input& input_of(void* input) {
-  return *static_cast<Input*>(input);
+SoundInput& input_of(void* input) {
+  return *static_cast<SoundInput*>(input);
 }
-
 sf_count_t size_of(void* input) {
   return input_of(input).size;
 }
-
 sf_count_t position_of(void* input) {
   return input_of(input).position;
 }
-
-sf_count_t seek_input(sf_count_t offset, int whence, void* user) {
-  Input& input = input_of(user);
-  const std::int64_t from = whence == SEEK_SET   ? 0
-                            : whence == SEEK_CUR ? input.position
-                                                 : input.size;
-  return input.position = std::clamp<std::int64_t>(from + offset, 0, input.size);
+sf_count_t seek_input(sf_count_t offset, int whence, void* input) {
+  return input_of(input).seek(offset, whence);
 }
-
 sf_count_t read_input(void* target, sf_count_t wanted, void* user) {
-  Input& input = input_of(user);
-  const std::int64_t count = std::clamp<std::int64_t>(wanted, 0, input.size - input.position);
-  const auto copied = static_cast<std::size_t>(count);
-  try {
-    input.bytes(input.position, count).copy(static_cast<char*>(target), copied);
-  } catch (...) {
-    input.failure = std::current_exception();
-    return 0;
+  SoundInput& input = input_of(user);
+  const std::int64_t begin = input.position;
+  const std::int64_t count = input.read(target, wanted);
+  if (std::cmp_less(begin, input.head.size())) {
+    input.head.copy(static_cast<char*>(target),
+                    static_cast<std::size_t>(count),
+                    static_cast<std::size_t>(begin));
   }
-  if (std::cmp_less(input.position, input.head.size())) {
-    input.head.copy(static_cast<char*>(target), copied, static_cast<std::size_t>(input.position));
-  }
-  input.position += count;
   return count;
 }
 
@@ -88,7 +60,7 @@ class SndFile final : public AudioFile {
                   : format == Format::kFlac ? "FLAC"
                                             : "Ogg",
                   where),
-        input_{bytes, size, std::string(bytes(0, std::min(kHead, size)))},
+        input_{{bytes, size}, std::string(bytes(0, std::min(kHead, size)))},
         ogg_(format == Format::kOgg) {
     switch (format) {
       case Format::kWav:
@@ -111,7 +83,7 @@ class SndFile final : public AudioFile {
 
   std::int64_t read(std::int64_t frames, double* target) override {
     const std::int64_t found = ::sf_readf_double(file_.get(), target, frames);
-    rethrow_failure();
+    input_.rethrow_failure();
     return ::sf_error(file_.get()) == SF_ERR_NO_ERROR ? found : 0;
   }
 
@@ -119,14 +91,8 @@ class SndFile final : public AudioFile {
   // Whether the next read begins there.
   bool seek(std::int64_t frame) {
     const bool done = ::sf_seek(file_.get(), frame, SEEK_SET) == frame;
-    rethrow_failure();
+    input_.rethrow_failure();
     return done;
-  }
-
-  void rethrow_failure() const {
-    if (input_.failure) {
-      std::rethrow_exception(input_.failure);
-    }
   }
 
   // Returns the format that libsndfile found.
@@ -137,7 +103,7 @@ class SndFile final : public AudioFile {
       static Mutex mutex;  // libsndfile keeps in a global why it could not open a file
       const MutexLock lock(mutex);
       file_.reset(::sf_open_virtual(&calls, SFM_READ, &found, &input_));
-      rethrow_failure();
+      input_.rethrow_failure();
       if (!file_) {
         damaged(::sf_strerror(nullptr));
       }
@@ -175,7 +141,7 @@ class SndFile final : public AudioFile {
     // Who writes to a pipe does not know the length when the header leaves, and writes all ones or
     // 0; libsndfile takes 0 for that only where the file's own length is left out as well.
     const bool unclosed =
-        read_number(std::string_view(input_.head).substr(4, 4)) + 8 != input_.size;
+        little_endian(std::string_view(input_.head).substr(4, 4)) + 8 != input_.size;
     if (unclosed) {
       input_.head.replace(4, 4, std::string("\x08\0\0\0", 4));
     }
@@ -183,7 +149,7 @@ class SndFile final : public AudioFile {
     check_format(value_bytes);
     seek(0);
     const std::int64_t held = input_.size - input_.position;
-    const std::int64_t claim = read_number(input_.bytes(input_.position - 4, 4));
+    const std::int64_t claim = little_endian(input_.bytes(input_.position - 4, 4));
     const std::int64_t bytes = claim == 0xFFFFFFFF || (claim == 0 && unclosed) ? held : claim;
     if (bytes > held) {
       damaged(fmt::format("its header claims {} bytes of data, {} are there", bytes, held));
@@ -197,10 +163,10 @@ class SndFile final : public AudioFile {
     std::array<char, 16> format{};
     SF_CHUNK_INFO chunk{"fmt ", 4, format.size(), format.data()};
     ::sf_get_chunk_data(::sf_get_chunk_iterator(file_.get(), &chunk), &chunk);
-    rethrow_failure();
+    input_.rethrow_failure();
     const std::string_view fields(format.data(), format.size());
-    const std::int64_t frame_bytes = read_number(fields.substr(12, 2));
-    const std::int64_t bits = read_number(fields.substr(14, 2));
+    const std::int64_t frame_bytes = little_endian(fields.substr(12, 2));
+    const std::int64_t bits = little_endian(fields.substr(14, 2));
     if (bits != 8 * value_bytes || frame_bytes != info().channels * value_bytes) {
       damaged(fmt::format(
           "{} bytes a frame for {} channels of {} bits", frame_bytes, info().channels, bits));
@@ -215,7 +181,7 @@ class SndFile final : public AudioFile {
     std::int64_t position = data_end + data_end % 2;  // chunks begin at even offsets
     while (position + kHeader <= size) {
       const std::string_view header = input_.bytes(position, kHeader);
-      const std::int64_t chunk = read_number(header.substr(4));
+      const std::int64_t chunk = little_endian(header.substr(4));
       const bool named = std::all_of(header.begin(), header.begin() + 4, [](char character) {
         return character >= ' ' && character <= '~';
       });
@@ -243,12 +209,10 @@ class SndFile final : public AudioFile {
       damaged("it does not begin with its stream information");
     }
     // libsndfile believes the 36 bits of the length; without them it reads what is there.
-    std::int64_t frames = head[21] & 0x0F;
+    const std::int64_t frames =
+        std::int64_t{head[21] & 0x0F} << 32 | big_endian(std::string_view(head).substr(22, 4));
     head[21] = static_cast<char>(head[21] & 0xF0);
-    for (std::size_t i = 22; i < 26; ++i) {
-      frames = frames << 8 | static_cast<unsigned char>(head[i]);
-      head[i] = '\0';
-    }
+    head.replace(22, 4, 4, '\0');
     open_plain();
     set_frames(frames);
     std::array<double, kMaxChannels> frame{};
@@ -275,7 +239,7 @@ class SndFile final : public AudioFile {
   struct Close {
     void operator()(SNDFILE* file) const { ::sf_close(file); }
   };
-  Input input_;  // before file_, which reads it
+  SoundInput input_;  // before file_, which reads it
   bool ogg_;
   std::unique_ptr<SNDFILE, Close> file_;
 };

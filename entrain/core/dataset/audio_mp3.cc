@@ -1,7 +1,5 @@
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
-#include <exception>
 #include <vector>
 
 #include <fmt/format.h>
@@ -29,7 +27,7 @@ bool begins_layer_3(std::string_view head) {
 class Mp3File final : public AudioFile {
  public:
   Mp3File(const BytesAt& bytes, std::int64_t size, const std::string& where)
-      : AudioFile("MP3", where), bytes_(bytes), size_(size) {
+      : AudioFile("MP3", where), input_{bytes, size} {
     int error = MPG123_OK;
     handle_.reset(mpg123_new(nullptr, &error));
     if (!handle_) {
@@ -42,7 +40,7 @@ class Mp3File final : public AudioFile {
     set_flags(claimed ? 0 : MPG123_NO_FRANKENSTEIN);
     check(mpg123_param(handle_.get(), MPG123_REMOVE_FLAGS, MPG123_AUTO_RESAMPLE, 0));
     check(mpg123_replace_reader_handle(handle_.get(), read_input, seek_input, nullptr));
-    check(mpg123_open_handle(handle_.get(), this));
+    check(mpg123_open_handle(handle_.get(), &input_));
     long rate = 0;
     int channels = 0;
     int encoding = 0;
@@ -67,9 +65,9 @@ class Mp3File final : public AudioFile {
 
   // By opening it anew, since seeking leaves the decoder in another state.
   void rewind() override {
-    position_ = 0;
+    input_.position = 0;
     set_flags(MPG123_NO_FRANKENSTEIN);
-    check(mpg123_open_handle(handle_.get(), this));
+    check(mpg123_open_handle(handle_.get(), &input_));
   }
 
   std::int64_t read(std::int64_t frames, double* target) override {
@@ -83,7 +81,7 @@ class Mp3File final : public AudioFile {
                                      reinterpret_cast<unsigned char*>(values_.data()) + done,
                                      wanted - done,
                                      &count);
-      rethrow_failure();
+      input_.rethrow_failure();
       done += count;
       if (result != MPG123_OK || count == 0) {
         break;
@@ -96,41 +94,18 @@ class Mp3File final : public AudioFile {
 
  private:
   static mpg123_ssize_t read_input(void* user, void* target, std::size_t wanted) {
-    auto& file = *static_cast<Mp3File*>(user);
-    const std::int64_t count =
-        std::min(static_cast<std::int64_t>(wanted), file.size_ - file.position_);
-    try {
-      const std::string_view found = file.bytes_(file.position_, count);
-      std::memcpy(target, found.data(), found.size());
-    } catch (...) {  // must not pass through C
-      file.failure_ = std::current_exception();
-      return -1;
-    }
-    file.position_ += count;
-    return count;
+    return static_cast<ByteStream*>(user)->read(target, static_cast<std::int64_t>(wanted));
   }
-
   static off_t seek_input(void* user, off_t offset, int whence) {
-    auto& file = *static_cast<Mp3File*>(user);
-    const std::int64_t from = whence == SEEK_SET   ? 0
-                              : whence == SEEK_CUR ? file.position_
-                                                   : file.size_;
-    return file.position_ = std::clamp<std::int64_t>(from + offset, 0, file.size_);
+    return static_cast<ByteStream*>(user)->seek(offset, whence);
   }
-
   void set_flags(long more) {
     constexpr long kFlags = MPG123_FORCE_FLOAT | MPG123_GAPLESS | MPG123_QUIET;
     check(mpg123_param(handle_.get(), MPG123_ADD_FLAGS, kFlags | more, 0));
   }
 
-  void rethrow_failure() const {
-    if (failure_) {
-      std::rethrow_exception(failure_);
-    }
-  }
-
   void check(int result) const {
-    rethrow_failure();
+    input_.rethrow_failure();
     if (result < 0) {
       damaged(mpg123_strerror(handle_.get()));
     }
@@ -143,16 +118,16 @@ class Mp3File final : public AudioFile {
   // frames.
   [[nodiscard]] bool claims_frames() const {
     std::int64_t first = 0;
-    const std::string id3(bytes_(0, std::min(kId3Header, size_)));
+    const std::string id3(input_.bytes(0, std::min(kId3Header, input_.size)));
     if (id3.starts_with("ID3") && std::ssize(id3) == kId3Header) {
       std::int64_t length = 0;
       for (std::size_t i = 6; i < 10; ++i) {
         length = length << 7 | (mp3_byte(id3, i) & 0x7FU);
       }
       const bool footer = (mp3_byte(id3, 5) & 0x10U) != 0;
-      first = std::min(size_, length + (footer ? 2 : 1) * kId3Header);
+      first = std::min(input_.size, length + (footer ? 2 : 1) * kId3Header);
     }
-    const std::string_view frame = bytes_(first, std::min(kFrameHead, size_ - first));
+    const std::string_view frame = input_.bytes(first, std::min(kFrameHead, input_.size - first));
     const std::size_t tag = std::min(frame.find("Xing"), frame.find("Info"));
     constexpr std::size_t kFlags = 7;  // their last byte, from the tag's start
     return tag < frame.size() && tag + kFlags < frame.size() && (frame[tag + kFlags] & 1) != 0;
@@ -161,10 +136,7 @@ class Mp3File final : public AudioFile {
   struct Delete {
     void operator()(mpg123_handle* handle) const { mpg123_delete(handle); }
   };
-  const BytesAt& bytes_;
-  std::int64_t size_;
-  std::int64_t position_ = 0;
-  std::exception_ptr failure_ = nullptr;
+  ByteStream input_;
   std::unique_ptr<mpg123_handle, Delete> handle_;
   std::vector<float> values_;
 };

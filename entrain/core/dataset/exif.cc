@@ -18,12 +18,8 @@ class TiffBytes {
 
   // Requires  has(offset, count).
   [[nodiscard]] std::uint64_t number(std::uint64_t offset, std::uint64_t count) const {
-    std::uint64_t value = 0;
-    for (std::uint64_t i = 0; i < count; ++i) {
-      const std::uint64_t place = offset + (little_endian_ ? count - 1 - i : i);
-      value = value << 8 | static_cast<unsigned char>(bytes_[place]);
-    }
-    return value;
+    const std::string_view number = bytes_.substr(offset, count);
+    return static_cast<std::uint64_t>(little_endian_ ? little_endian(number) : big_endian(number));
   }
 
  private:

@@ -1,8 +1,6 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <cstring>
-#include <exception>
 #include <memory>
 #include <optional>
 
@@ -21,9 +19,9 @@ using GifColours = std::array<std::array<std::uint8_t, 3>, 256>;
 class GifReader {
  public:
   GifReader(const BytesAt& bytes, std::int64_t size, const std::string& where)
-      : bytes_(bytes), size_(size), where_(where) {
+      : input_{bytes, size}, where_(where) {
     int error = 0;
-    file_.reset(DGifOpen(this, read, &error));
+    file_.reset(DGifOpen(&input_, read, &error));
     check(file_ != nullptr, error);
   }
 
@@ -68,17 +66,7 @@ class GifReader {
 
  private:
   static int read(GifFileType* file, GifByteType* target, int wanted) {
-    auto& reader = *static_cast<GifReader*>(file->UserData);
-    const std::int64_t count = std::min<std::int64_t>(wanted, reader.size_ - reader.position_);
-    try {
-      const std::string_view found = reader.bytes_(reader.position_, count);
-      std::memcpy(target, found.data(), found.size());
-    } catch (...) {  // must not pass through C
-      reader.failure_ = std::current_exception();
-      return 0;
-    }
-    reader.position_ += count;
-    return static_cast<int>(count);
+    return static_cast<int>(static_cast<ByteStream*>(file->UserData)->read(target, wanted));
   }
 
   void read_extension() {
@@ -95,23 +83,20 @@ class GifReader {
   }
 
   void check(bool done, int error = 0) const {
-    if (failure_) {
-      std::rethrow_exception(failure_);
-    }
+    input_.rethrow_failure();
     if (!done) {
       const char* reason = GifErrorString(file_ ? file_->Error : error);
-      fail(position_ == size_ ? "it ends too early" : reason != nullptr ? reason : "unknown error");
+      fail(input_.position == input_.size ? "it ends too early"
+           : reason != nullptr            ? reason
+                                          : "unknown error");
     }
   }
 
   struct Close {
     void operator()(GifFileType* file) const { DGifCloseFile(file, nullptr); }
   };
-  const BytesAt& bytes_;
-  std::int64_t size_;
+  ByteStream input_;
   const std::string& where_;
-  std::int64_t position_ = 0;
-  std::exception_ptr failure_ = nullptr;
   std::unique_ptr<GifFileType, Close> file_;
   std::optional<std::uint8_t> transparent_;
 };

@@ -165,10 +165,6 @@ StoredImage begin_jpeg(JpegState& state, std::string_view bytes, const std::stri
 unsigned jpeg_byte(std::string_view bytes, std::size_t offset) {
   return static_cast<unsigned char>(bytes[offset]);
 }
-unsigned jpeg_length(std::string_view bytes, std::size_t offset) {
-  return jpeg_byte(bytes, offset) << 8U | jpeg_byte(bytes, offset + 1);
-}
-
 // Moves `position`, in a scan's data, to the marker that ends it; false when there is none.
 // Stuffing (FF 00) and restarts belong to the data.
 bool skip_scan(std::string_view bytes, std::size_t& position) {
@@ -204,7 +200,7 @@ bool has_jpeg_end(std::string_view bytes) {
     if (position + 2 > bytes.size()) {
       return false;
     }
-    position += jpeg_length(bytes, position);
+    position += static_cast<std::size_t>(big_endian(bytes.substr(position, 2)));
     if (marker == 0xDA) {
       scans = true;
       if (!skip_scan(bytes, position)) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 #include <png.h>
@@ -102,14 +103,6 @@ bool png_finish(PngState& state) {
   return true;
 }
 
-std::uint32_t png_number(std::string_view bytes) {
-  std::uint32_t value = 0;
-  for (const char byte : bytes.substr(0, 4)) {
-    value = value << 8U | static_cast<unsigned char>(byte);
-  }
-  return value;
-}
-
 // Walks the chunks (length, type, content and checksum) to the last one. Returns the orientation of
 // the last eXIf chunk whose checksum holds.
 int walk_png(const BytesAt& bytes, std::int64_t size, const std::string& where) {
@@ -118,7 +111,7 @@ int walk_png(const BytesAt& bytes, std::int64_t size, const std::string& where) 
   std::int64_t position = 8;
   while (position + kAround <= size) {
     const std::string_view header = bytes(position, 8);
-    const std::int64_t length = png_number(header);
+    const std::int64_t length = big_endian(header.substr(0, 4));
     const bool last = header.substr(4) == "IEND";
     const bool exif = header.substr(4) == "eXIf";
     if (length > size - position - kAround) {
@@ -135,9 +128,9 @@ int walk_png(const BytesAt& bytes, std::int64_t size, const std::string& where) 
       const std::string_view checked = bytes(position + 4, 4 + length + 4);
       const std::string_view body = checked.substr(0, checked.size() - 4);
       const uLong checksum = ::crc32_z(0, reinterpret_cast<const Bytef*>(body.data()), body.size());
-      orientation = checksum == png_number(checked.substr(body.size()))
-                        ? exif_orientation(body.substr(4))
-                        : orientation;
+      if (std::cmp_equal(checksum, big_endian(checked.substr(body.size())))) {
+        orientation = exif_orientation(body.substr(4));
+      }
     }
     position += kAround + length;
   }

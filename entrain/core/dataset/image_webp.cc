@@ -22,14 +22,6 @@ const std::uint8_t* webp_data(std::string_view bytes) {
   return reinterpret_cast<const std::uint8_t*>(bytes.data());
 }
 
-std::int64_t webp_number(std::string_view bytes) {
-  std::int64_t value = 0;
-  for (std::size_t i = 4; i-- > 0;) {
-    value = value << 8 | static_cast<unsigned char>(bytes[i]);
-  }
-  return value;
-}
-
 ImageSize webp_size(std::string_view head, const std::string& where) {
   int width = 0;
   int height = 0;
@@ -43,7 +35,7 @@ ImageSize webp_size(std::string_view head, const std::string& where) {
 // the first. Returns the orientation of the first EXIF chunk.
 int walk_webp(const BytesAt& bytes, std::int64_t size, const std::string& where) {
   constexpr std::int64_t kHeader = 8;  // bytes of a chunk: type and length
-  const std::int64_t end = webp_number(bytes(4, 4)) + kHeader;
+  const std::int64_t end = little_endian(bytes(4, 4)) + kHeader;
   if (end > size) {
     throw damaged_webp(fmt::format("its header claims {} bytes, {} are there", end, size), where);
   }
@@ -58,7 +50,7 @@ int walk_webp(const BytesAt& bytes, std::int64_t size, const std::string& where)
     }
     const std::string_view header = bytes(position, kHeader);
     const std::string type(header.substr(0, 4));
-    const std::int64_t length = webp_number(header.substr(4));
+    const std::int64_t length = little_endian(header.substr(4));
     const std::int64_t content = position + kHeader;
     if (length + length % 2 > end - content) {
       throw damaged_webp(
