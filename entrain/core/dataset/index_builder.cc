@@ -13,11 +13,11 @@
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/version.h"
+#include "entrain/core/dataset/measure.h"
 #include "entrain/core/dataset/records.h"
 #include "entrain/core/dataset/sample_source.h"
 #include "entrain/core/dataset/shard.h"
 #include "entrain/core/dataset/table.h"
-#include "entrain/core/dataset/verify_sample.h"
 #include "entrain/core/spec/media.h"
 #include "entrain/core/spec/workload.h"
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -31,6 +32,22 @@ VideoSize measure_frames(const std::vector<MediaBytes>& frames, double fps, bool
     video.size = size;
   }
   return video;
+}
+
+bool same_videos(const SampleSizes& sample, const RawSample& raw, const std::string& where) {
+  bool same = raw.videos.size() == sample.videos.size();
+  for (std::size_t video = 0; same && video < raw.videos.size(); ++video) {
+    const VideoSize& given = sample.videos[video];
+    if (const std::optional<VideoFile>& file = raw.videos[video].file) {
+      same = measure_video_file(*file, /*verify=*/true, where) == given;
+      continue;
+    }
+    same = std::cmp_equal(raw.videos[video].frames.size(), given.frames.value_or(0));
+    for (const std::string& frame : raw.videos[video].frames) {
+      same &= decode_image(frame, where).size == given.size;
+    }
+  }
+  return same;
 }
 
 }  // namespace
@@ -63,6 +80,23 @@ std::vector<VideoSize> measure_videos(const FoundSample& sample, bool verify) {
 double measure_clip(const MediaBytes& clip, bool verify) {
   const double seconds = audio_info(clip.bytes, clip.size, clip.where).seconds();
   return verify ? decode_audio(clip.content(), clip.where).info.seconds() : seconds;
+}
+
+void verify_sample(const SampleSizes& sample, const RawSample& raw, const std::string& file) {
+  const std::string where = fmt::format("sample '{}' in '{}'", sample.id, file);
+  std::vector<ImageSize> sizes;
+  for (const std::string& image : raw.images) {
+    sizes.push_back(decode_image(image, where).size);
+  }
+  std::vector<double> seconds;
+  for (const std::string& clip : raw.audio) {
+    seconds.push_back(decode_audio(clip, where).info.seconds());
+  }
+  if (sizes != sample.images || seconds != sample.audio_seconds ||
+      !same_videos(sample, raw, where)) {
+    throw InvalidInput(fmt::format(
+        "{}: its images, videos or clips are not of the sizes that the index says", where));
+  }
 }
 
 }  // namespace entrain

@@ -1,9 +1,11 @@
 // Sizes of the media of a sample.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "entrain/core/dataset/found_sample.h"
+#include "entrain/core/dataset/sample_source.h"
 #include "entrain/core/spec/sample.h"
 
 namespace entrain {
@@ -20,5 +22,12 @@ ImageSize measure_image(const MediaBytes& image, bool verify);
 // Throws  also InvalidInput for frames of two sizes, or without `fps`.
 std::vector<VideoSize> measure_videos(const FoundSample& sample, bool verify);
 double measure_clip(const MediaBytes& clip, bool verify);  // in seconds
+
+// Whether a sample is what an index says of it: decodes every image, frame, clip and video of the
+// sample, which was read from `file`.
+//
+// Throws  InvalidInput naming sample and file: a medium that is damaged, or of another size than
+//         `sample` has.
+void verify_sample(const SampleSizes& sample, const RawSample& raw, const std::string& file);
 
 }  // namespace entrain

@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
-#include "entrain/core/dataset/image_metadata.h"
+#include "entrain/core/dataset/energon.h"
 #include "entrain/core/dataset/media_refs.h"
 #include "entrain/core/dataset/records.h"
 #include "entrain/core/dataset/shard.h"

@@ -4,7 +4,7 @@ A process: reads a request a line, answers with a line of JSON:
 
     {"path": FILE, "entries": [members]}    {"sizes": [[width, height] or null, …]}
 
-or {"error": TEXT} for a file without metadata. `entrain/core/dataset/image_metadata.h` is the other end.
+or {"error": TEXT} for a file without metadata. `entrain/core/dataset/energon.h` is the other end.
 """
 
 import json
