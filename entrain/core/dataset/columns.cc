@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <utility>
 
@@ -12,43 +11,37 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/dataset/media_refs.h"
+#include "entrain/core/dataset/member_name.h"
 #include "entrain/core/dataset/text.h"
 
 namespace entrain {
 namespace {
 
 constexpr std::array<std::string_view, 3> kMediaColumns = {"image", "video", "audio"};
-constexpr std::array<std::string_view, 12> kTextColumns = {"messages",
-                                                           "conversations",
-                                                           "texts",
-                                                           "question",
-                                                           "answer",
-                                                           "prompt",
-                                                           "response",
-                                                           "caption",
-                                                           "text",
-                                                           "fps",
-                                                           "kind",
-                                                           "source"};
+struct TextColumn {
+  std::string_view name;
+  int form;  // of a sample's text that it belongs to; 0: none
+};
+constexpr std::array<TextColumn, 12> kTextColumns = {{{"messages", 1},
+                                                      {"conversations", 2},
+                                                      {"texts", 3},
+                                                      {"question", 4},
+                                                      {"answer", 4},
+                                                      {"prompt", 5},
+                                                      {"response", 5},
+                                                      {"caption", 6},
+                                                      {"text", 7},
+                                                      {"fps", 0},
+                                                      {"kind", 0},
+                                                      {"source", 0}}};
 
 bool is_member(std::string_view theirs) {
   return theirs.starts_with('.');
 }
 
-// The form of a sample's text that a name belongs to; 0: none.
-int form_of(std::string_view ours) {
-  constexpr std::array<std::pair<std::string_view, int>, 9> kForms = {{{"messages", 1},
-                                                                       {"conversations", 2},
-                                                                       {"texts", 3},
-                                                                       {"question", 4},
-                                                                       {"answer", 4},
-                                                                       {"prompt", 5},
-                                                                       {"response", 5},
-                                                                       {"caption", 6},
-                                                                       {"text", 7}}};
-  const auto* const found =
-      std::ranges::find(kForms, ours, &std::pair<std::string_view, int>::first);
-  return found == kForms.end() ? 0 : found->second;
+const TextColumn* text_column(std::string_view ours) {
+  const auto* const found = std::ranges::find(kTextColumns, ours, &TextColumn::name);
+  return found == kTextColumns.end() ? nullptr : found;
 }
 
 // "image" of "images"; empty for a name that is none of ours.
@@ -59,7 +52,7 @@ std::string ours_of(std::string_view name) {
       return std::string(kMediaColumns.at(static_cast<std::size_t>(kind)));
     }
   }
-  return std::string(std::ranges::find(kTextColumns, name) != kTextColumns.end() ? name : "");
+  return std::string(text_column(name) != nullptr ? name : "");
 }
 
 // The value behind `[b][0]`; none if there is none.
@@ -84,23 +77,13 @@ const Json* value_behind(const Json* value, std::string_view steps) {
   return value;
 }
 
-// That a number becomes the text that its document has. `path`: where it is there.
-void check_spelled(const Json& value,
-                   std::string_view path,
-                   std::string_view text,
-                   const std::string& where) {
-  if (!value.is_number_float()) {
-    return;
-  }
-  const std::size_t step = path.rfind('[');
-  const std::string key(path.ends_with(']') ? path.substr(step + 1, path.size() - step - 2) : path);
-  if (!is_spelled(text, key, value.dump())) {
-    throw InvalidInput(
-        fmt::format("{}: '{}' is a number that JSON may spell in several ways, such as {}; put it "
-                    "in quotes",
-                    where,
-                    path,
-                    value.dump()));
+// Of a float, whose text JSON leaves open.
+void check_float(const Json& value,
+                 std::string_view path,
+                 std::string_view text,
+                 const std::string& where) {
+  if (value.is_number_float()) {
+    check_spelled(value, path, text, where);
   }
 }
 
@@ -137,7 +120,10 @@ std::string keys_of(const Json& document) {
 
 const std::vector<std::string>& column_names() {
   static const std::vector<std::string> names = [] {
-    std::vector<std::string> all(kTextColumns.begin(), kTextColumns.end());
+    std::vector<std::string> all;
+    for (const TextColumn& column : kTextColumns) {
+      all.emplace_back(column.name);
+    }
     all.insert(all.end(), kMediaColumns.begin(), kMediaColumns.end());
     return all;
   }();
@@ -164,11 +150,7 @@ std::vector<MemberPlace> member_places(std::string_view theirs) {
     const std::string_view one = theirs.substr(0, end);
     theirs.remove_prefix(std::min(theirs.size(), end + 1));
     const std::size_t steps = std::min(one.find('['), one.size());
-    MemberPlace place = {std::string(one.substr(1, steps - 1)), std::string(one.substr(steps))};
-    std::ranges::transform(place.extension, place.extension.begin(), [](unsigned char character) {
-      return static_cast<char>(std::tolower(character));
-    });
-    places.push_back(std::move(place));
+    places.push_back({lower(one.substr(1, steps - 1)), std::string(one.substr(steps))});
   }
   return places;
 }
@@ -182,7 +164,7 @@ Json value_of_member(const Json& document,
     throw InvalidInput(
         fmt::format("{}: nothing at {}; there are {}", where, steps, keys_of(document)));
   }
-  check_spelled(*value, steps, text, where);
+  check_float(*value, steps, text, where);
   return *value;
 }
 
@@ -283,15 +265,15 @@ void ColumnMap::require_members_of_media(const std::string& where) const {
 void ColumnMap::drop_other_forms(Json& document) const {
   std::array<bool, 8> named{};
   for (const Column& column : columns_) {
-    named.at(static_cast<std::size_t>(form_of(column.ours))) = true;
+    const TextColumn* text = text_column(column.ours);
+    named.at(text == nullptr ? 0 : static_cast<std::size_t>(text->form)) = true;
   }
   if (std::none_of(named.begin() + 1, named.end(), [](bool one) { return one; })) {
     return;
   }
-  for (const std::string_view text : kTextColumns) {
-    const int form = form_of(text);
-    if (form != 0 && !named.at(static_cast<std::size_t>(form))) {
-      document.erase(std::string(text));
+  for (const TextColumn& text : kTextColumns) {
+    if (text.form != 0 && !named.at(static_cast<std::size_t>(text.form))) {
+      document.erase(std::string(text.name));
     }
   }
 }
@@ -326,7 +308,7 @@ Json ColumnMap::renamed(const Json& document,
                                      column.ours,
                                      keys_of(document)));
     }
-    check_spelled(*value, column.theirs, text, where);
+    check_float(*value, column.theirs, text, where);
     result[column.ours] = *value;
   }
   return result;

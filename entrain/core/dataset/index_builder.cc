@@ -392,27 +392,28 @@ bool IndexBuilder::add(SampleSizes sample,
     reject(sample.id, kEmptyResponse, options_.empty_response);
     return false;
   }
+  std::int64_t llm_tokens = 0;
   if (options_.model) {
     try {
-      sample_work(*options_.model, sample);
+      llm_tokens = sample_work(*options_.model, sample).llm_tokens;
     } catch (const InvalidInput& error) {
       leave_out_damaged(sample.id, kRefusedSize, error.what());
       return false;
     }
   }
-  if (limit_ > 0) {
-    const std::int64_t excess = sample_work(*options_.model, sample).llm_tokens - limit_;
-    if (excess > 0 && options_.too_long != BadSampleRule::kTruncate) {
+  if (limit_ > 0 && llm_tokens > limit_) {
+    if (options_.too_long != BadSampleRule::kTruncate) {
       reject(sample.id, fmt::format("{} (limit {} tokens)", kTooLong, limit_), options_.too_long);
       return false;
     }
-    if (excess > 0 && !truncate(sample, excess, text())) {
+    if (!truncate(sample, llm_tokens - limit_, text())) {
       reject(sample.id, kCannotBeCut, BadSampleRule::kLeaveOut);
       return false;
     }
+    llm_tokens = sample_work(*options_.model, sample).llm_tokens;
   }
   if (options_.model) {
-    llm_tokens_.push_back(sample_work(*options_.model, sample).llm_tokens);
+    llm_tokens_.push_back(llm_tokens);
   }
   result_.index.samples.push_back(std::move(sample));
   result_.index.extra_values.push_back(std::move(extra));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -14,6 +13,7 @@
 
 #include "entrain/core/base/base64.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/dataset/member_name.h"
 #include "entrain/core/dataset/tar.h"
 
 namespace entrain {
@@ -290,10 +290,7 @@ void refuse_unread(const Json& record, const std::string& where) {
     if (!first.is_string() || std::find(kTexts.begin(), kTexts.end(), key) != kTexts.end()) {
       continue;
     }
-    std::string name = first.get<std::string>();
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char character) {
-      return static_cast<char>(std::tolower(character));
-    });
+    const std::string name = lower(first.get_ref<const std::string&>());
     for (const std::string_view extension : kExtensions) {
       if (name.size() < 1000 && name.ends_with(extension)) {
         fail(where,

@@ -1,6 +1,5 @@
 #include "entrain/core/dataset/table.h"
 
-#include <array>
 #include <deque>
 #include <utility>
 
@@ -19,22 +18,17 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As entrain/python/entrain/tables.py has them.
-constexpr std::array<std::pair<const char*, const char*>, 3> kMediaNames = {
-    {{"image", "images"}, {"video", "videos"}, {"audio", "audio"}}};
-
 // What every request about a file says.
 Json table_request(const fs::path& file, const ColumnMap& columns) {
   Json request = {{"path", fs::absolute(file).string()}};
   Json texts = Json::array();
   Json media = Json::object();
   for (const ColumnMap::Column& column : columns.columns()) {
-    const auto* const kind =
-        std::ranges::find(kMediaNames, column.ours, &std::pair<const char*, const char*>::first);
-    if (kind == kMediaNames.end()) {
-      texts.push_back(column.theirs);
+    if (is_medium(column.ours)) {  // as entrain/python/entrain/tables.py calls it
+      const std::string kind = column.ours == "audio" ? "audio" : column.ours + "s";
+      media[kind] = *columns.theirs_of(column.ours);
     } else {
-      media[kind->second] = *columns.theirs_of(column.ours);
+      texts.push_back(column.theirs);
     }
   }
   if (!columns.empty()) {

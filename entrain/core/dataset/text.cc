@@ -24,9 +24,26 @@ constexpr std::array<KeyPair, 4> kTextKeys = {KeyPair{"question", "answer"},
                                               KeyPair{nullptr, "caption"},
                                               KeyPair{nullptr, "text"}};
 
+// Whether the document spells a value of `key` as `text`.
+bool is_spelled(std::string_view json, const std::string& key, std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n";
+  const std::string quoted = "\"" + key + "\"";
+  for (std::size_t at = json.find(quoted); at != std::string_view::npos;
+       at = json.find(quoted, at + 1)) {
+    const std::size_t colon = json.find_first_not_of(kSpaces, at + quoted.size());
+    if (colon == std::string_view::npos || json[colon] != ':') {
+      continue;
+    }
+    const std::size_t value = json.find_first_not_of(kSpaces, colon + 1);
+    if (value != std::string_view::npos && json.substr(value).starts_with(text)) {
+      return json.find_first_of("0123456789.eE+-", value + text.size()) != value + text.size();
+    }
+  }
+  return false;
+}
+
 // A string, or a number or truth value as JSON spells it; of a list of answers the first. `json` is
-// the whole document: a number that it spells in another way than we would (1e3, or more digits
-// than a double has) has no text.
+// the whole document.
 std::string text_value(const Json& document,
                        const char* key,
                        bool is_answer,
@@ -58,16 +75,8 @@ std::string text_value(const Json& document,
                     key,
                     found->type_name()));
   }
-  std::string text = found->dump();
-  if (!is_spelled(json, key, text)) {
-    throw InvalidInput(
-        fmt::format("{}: '{}' is a number that JSON may spell in several ways, such as {}; put it "
-                    "in quotes",
-                    where,
-                    key,
-                    text));
-  }
-  return text;
+  check_spelled(*found, key, json, where);
+  return found->dump();
 }
 
 // A turn's words, without the marks of media.
@@ -182,21 +191,20 @@ void append_bytes(std::vector<std::int64_t>& ids, std::string_view text) {
 
 }  // namespace
 
-bool is_spelled(std::string_view json, const std::string& key, std::string_view text) {
-  constexpr std::string_view kSpaces = " \t\r\n";
-  const std::string quoted = "\"" + key + "\"";
-  for (std::size_t at = json.find(quoted); at != std::string_view::npos;
-       at = json.find(quoted, at + 1)) {
-    const std::size_t colon = json.find_first_not_of(kSpaces, at + quoted.size());
-    if (colon == std::string_view::npos || json[colon] != ':') {
-      continue;
-    }
-    const std::size_t value = json.find_first_not_of(kSpaces, colon + 1);
-    if (value != std::string_view::npos && json.substr(value).starts_with(text)) {
-      return json.find_first_of("0123456789.eE+-", value + text.size()) != value + text.size();
-    }
+void check_spelled(const Json& value,
+                   std::string_view path,
+                   std::string_view json,
+                   const std::string& where) {
+  const std::size_t step = path.rfind('[');
+  const std::string key(path.ends_with(']') ? path.substr(step + 1, path.size() - step - 2) : path);
+  if (!is_spelled(json, key, value.dump())) {
+    throw InvalidInput(
+        fmt::format("{}: '{}' is a number that JSON may spell in several ways, such as {}; put it "
+                    "in quotes",
+                    where,
+                    path,
+                    value.dump()));
   }
-  return false;
 }
 
 std::int64_t TokenizedSample::num_targets() const {

@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "entrain/core/base/json.h"
 #include "entrain/core/spec/sample.h"
 
 namespace entrain {
@@ -55,8 +56,15 @@ struct TokenizedSample {
   [[nodiscard]] std::int64_t num_targets() const;
 };
 
-// Whether the document spells a value of `key` as `text`.
-bool is_spelled(std::string_view json, const std::string& key, std::string_view text);
+// That a value of the document `json` becomes the text that it has there. `path`: its key, or its
+// place such as `a[b][0]`.
+//
+// Throws  InvalidInput naming `where` and `path`: the document spells it in another way than we
+//         would (1e3, or more digits than a double has).
+void check_spelled(const Json& value,
+                   std::string_view path,
+                   std::string_view json,
+                   const std::string& where);
 
 // Texts of a sample: messages, conversations or texts, with one answer at their end; else
 // question/answer, prompt/response, caption, text (the last two have no prompt). Other keys are
