@@ -9,11 +9,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const fuzz::MemoryFile file(fuzz::text_of(data, size));
   fuzz::expect_result_or_refusal([&] {
     ShardReader reader(file.path());
-    while (const auto sample = reader.next()) {
-      const SampleLocation location{file.path(), sample->offset, sample->bytes};
-      const RawSample raw = read_sample(location, sample_id(file.path(), sample->name));
+    for (std::int64_t i = 0; i < reader.num_samples(); ++i) {
+      const FoundSample sample = reader.next();
+      const RawSample raw = read_sample({file.path(), sample.offset, sample.size}, sample.id);
       fuzz::expect(
-          raw.images.size() == sample->images.size() && raw.videos.size() == sample->videos.size(),
+          raw.images.size() == sample.images.size() && raw.videos.size() == sample.videos.size(),
           "a sample reads as it was indexed");
     }
   });

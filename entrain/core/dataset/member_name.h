@@ -22,4 +22,10 @@ std::string reason_to_skip(std::string_view path);
 std::string_view format_of(std::string_view extension);
 std::string_view field_of(std::string_view extension);
 
+// "image", "video" or "audio"; empty for a format that is none of these.
+std::string_view medium_of(std::string_view format);
+// Of a medium's format that is not read, and must not be dropped in silence: what to do, with the
+// command that makes it readable. Empty for other formats.
+std::string way_out_of(std::string_view format);
+
 }  // namespace entrain

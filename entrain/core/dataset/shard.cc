@@ -1,66 +1,75 @@
 #include "entrain/core/dataset/shard.h"
 
 #include <algorithm>
-#include <array>
-#include <cctype>
 #include <charconv>
-#include <map>
+#include <optional>
+#include <ranges>
 #include <set>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/json.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/dataset/energon.h"
+#include "entrain/core/dataset/media_refs.h"
 #include "entrain/core/dataset/member_name.h"
 
 namespace entrain {
 namespace {
 
-constexpr std::array<std::string_view, 5> kImageExtensions = {"png", "jpg", "jpeg", "webp", "gif"};
-constexpr std::array<std::string_view, 5> kAudioExtensions = {"wav", "flac", "mp3", "ogg", "opus"};
-constexpr std::array<std::string_view, 5> kVideoExtensions = {"mp4", "webm", "mkv", "mov", "avi"};
-// Content that must not be dropped in silence, with the command that makes it readable.
-struct RefusedExtensions {
-  std::vector<std::string_view> extensions;
-  std::string_view way_out;
-};
-const std::array<RefusedExtensions, 3> kRefusedExtensions = {
-    {{{"bmp", "tif", "tiff", "avif", "heic", "heif", "jp2", "jxl"},
-      "images must be PNG, JPEG, WebP or GIF: `magick x.{0} x.png`"},
-     {{"m4a", "aac", "wma", "aiff"},
-      "audio must be WAV, FLAC, MP3, Ogg Vorbis or Ogg Opus: `ffmpeg -i x.{0} x.flac`"},
-     {{"mpg", "mpeg", "m4v", "flv", "wmv", "ogv", "3gp"},
-      "video must be MP4, WebM, MKV, MOV, AVI or frames: `ffmpeg -i x.{0} x.mp4`"}}};
+// A caption as the JSON of a sample.
+MediaBytes caption_json(const MediaBytes& text) {
+  const std::string content = text.content();
+  const std::size_t end = content.find_last_not_of("\r\n");
+  try {
+    Json document;
+    document["caption"] = content.substr(0, end == std::string::npos ? 0 : end + 1);
+    return bytes_in_memory(document.dump(), text.where);
+  } catch (const nlohmann::json::exception&) {
+    throw InvalidInput(fmt::format("{}: its text is not UTF-8", text.where));
+  }
+}
 
-template <class List>
-bool contains(const List& list, std::string_view value) {
-  return std::find(list.begin(), list.end(), value) != list.end();
+// The JSON of a sample under our names.
+MediaBytes renamed_json(const MediaBytes& text, const ColumnMap& columns) {
+  const std::string content = text.content();
+  const Json document = parse_json(content, text.where);
+  if (!document.is_object()) {
+    throw InvalidInput(fmt::format("{}: a JSON object is needed", text.where));
+  }
+  return bytes_in_memory(columns.renamed(document, content, text.where).dump(), text.where);
 }
 
 // Finds the roles of one sample's members.
 class SampleBuilder {
  public:
-  SampleBuilder(const TarReader& tar,
-                std::string_view key,
+  // `image_sizes`: by member, of images that need not be opened.
+  SampleBuilder(const std::filesystem::path& shard,
+                std::shared_ptr<TarReader> tar,
+                const std::string& key,
                 const std::vector<TarMember>& members,
-                const ColumnMap& columns)
-      : tar_(tar), members_(members), columns_(columns) {
-    sample_.name = key;
-    sample_.offset = members.front().header_offset;
-    sample_.bytes = members.back().end_offset - sample_.offset;
+                const ColumnMap& columns,
+                const std::unordered_map<std::string, ImageSize>& image_sizes)
+      : tar_(std::move(tar)),
+        name_(key),
+        members_(members),
+        columns_(columns),
+        image_sizes_(image_sizes) {
+    found_.id = sample_id(shard, key);
+    found_.offset = members.front().header_offset;
+    found_.size = members.back().end_offset - found_.offset;
     for (const TarMember& member : members) {
       extensions_.push_back(lower(split_name(member.name).extension));
     }
   }
 
-  ShardSample build() {
+  FoundSample build() {
     refuse_repeats();
     const std::size_t text = columns_.texts_are_members() ? add_texts() : text_member();
-    sample_.text = members_[text];
-    sample_.caption = extensions_[text] == "txt";
     add_named_media();
     const std::string field(field_of(extensions_[text]));
     Numbered images;
@@ -79,34 +88,88 @@ class SampleBuilder {
       const std::size_t digits = number.find_first_not_of("0123456789");
       const bool frame = digits != std::string_view::npos && digits > 0 && number[digits] == '.' &&
                          digits + 1 < number.size();
-      if (is_replaced(format)) {
-        sample_.ignored.push_back("." + extensions_[i]);
-      } else if (contains(kImageExtensions, format) && frame) {
+      const std::string_view medium = medium_of(format);
+      if (!medium.empty() && columns_.theirs_of(medium)) {  // other members are that medium
+        found_.ignored.push_back("." + extensions_[i]);
+      } else if (medium == "image" && frame) {
         videos[number_of(members_[i], number.substr(0, digits), "a video")].emplace_back(
             number_of(members_[i], number.substr(digits + 1), "a frame"), members_[i]);
-      } else if (contains(kImageExtensions, format)) {
+      } else if (medium == "image") {
         images.emplace_back(number_of(members_[i], number, "an image"), members_[i]);
-      } else if (contains(kAudioExtensions, format)) {
+      } else if (medium == "audio") {
         audio.emplace_back(number_of(members_[i], number, "a clip"), members_[i]);
-      } else if (contains(kVideoExtensions, format)) {
+      } else if (medium == "video") {
         video_files.emplace_back(number_of(members_[i], number, "a video"), members_[i]);
       } else if (i != text) {
         refuse_unreadable(members_[i], format);
-        sample_.ignored.push_back("." + extensions_[i]);
+        found_.ignored.push_back("." + extensions_[i]);
       }
     }
-    if (!images.empty()) {
-      sample_.images = ordered(images, "images");
+    for (const TarMember& image : ordered(images, "images")) {
+      add_image(image);
     }
     add_videos(videos, video_files);
-    if (!audio.empty()) {
-      sample_.audio = ordered(audio, "clips");
+    for (const TarMember& clip : ordered(audio, "clips")) {
+      found_.audio.push_back(bytes_of(clip));
     }
-    return std::move(sample_);
+    found_.text = text_json(text);
+    return std::move(found_);
   }
 
  private:
   using Numbered = std::vector<std::pair<int, TarMember>>;
+  // A text that the columns place in a member.
+  struct NamedText {
+    std::string ours;
+    std::size_t member = 0;
+    std::string steps;  // the place in its JSON; empty: all of it
+  };
+
+  [[nodiscard]] MediaBytes bytes_of(const TarMember& member) const {
+    return {tar_->where(member),
+            member.size,
+            [tar = tar_, member](std::int64_t offset, std::int64_t count) {
+              return tar->content_at(member, offset, count);
+            }};
+  }
+
+  void add_image(const TarMember& member) {
+    found_.images.push_back(bytes_of(member));
+    if (const auto size = image_sizes_.find(member.name); size != image_sizes_.end()) {
+      found_.images.back().known = size->second;
+    }
+  }
+
+  // The sample's text as JSON under our names, from the member at that position or those that the
+  // columns name.
+  [[nodiscard]] MediaBytes text_json(std::size_t text) const {
+    if (!texts_.empty()) {
+      return texts_json();
+    }
+    MediaBytes json = bytes_of(members_[text]);
+    if (extensions_[text] == "txt") {
+      json = caption_json(json);
+    }
+    return columns_.maps_texts() ? renamed_json(json, columns_) : json;
+  }
+
+  [[nodiscard]] MediaBytes texts_json() const {
+    Json document = Json::object();
+    for (const NamedText& text : texts_) {
+      const MediaBytes member = bytes_of(members_[text.member]);
+      if (format_of(extensions_[text.member]) == "json") {
+        const std::string content = member.content();
+        document[text.ours] =
+            value_of_member(parse_json(content, member.where), text.steps, content, member.where);
+      } else if (text.steps.empty()) {
+        document[text.ours] = parse_json(caption_json(member).content(), member.where)["caption"];
+      } else {
+        throw InvalidInput(
+            fmt::format("{}: {} is a place in JSON, and this is none", member.where, text.steps));
+      }
+    }
+    return bytes_in_memory(document.dump(), tar_->where(members_[texts_.front().member]));
+  }
 
   // The member that the columns name, and the place in it; none if the sample has none of them.
   [[nodiscard]] std::optional<std::pair<std::size_t, std::string>> member_of(
@@ -122,7 +185,6 @@ class SampleBuilder {
 
   // Texts that the columns name; returns the position of the first one's member.
   std::size_t add_texts() {
-    std::optional<std::size_t> first;
     for (const ColumnMap::Column& column : columns_.columns()) {
       if (is_medium(column.ours)) {
         continue;
@@ -131,20 +193,16 @@ class SampleBuilder {
       if (!found) {
         throw InvalidInput(
             fmt::format("{}: sample '{}' has no '{}', which is to be the {}; it has {}",
-                        tar_.where(members_.front()),
-                        sample_.name,
+                        tar_->where(members_.front()),
+                        name_,
                         column.theirs,
                         column.ours,
                         join(extensions_)));
       }
-      sample_.texts.push_back({column.ours,
-                               members_[found->first],
-                               format_of(extensions_[found->first]) == "json",
-                               found->second});
+      texts_.push_back({column.ours, found->first, found->second});
       named_.insert(found->first);
-      first = first.value_or(found->first);
     }
-    return first.value();
+    return texts_.front().member;
   }
 
   void add_named_media() {
@@ -157,51 +215,46 @@ class SampleBuilder {
       refuse_unreadable(member, format_of(extensions_[found->first]));
       named_.insert(found->first);
       if (column.ours == "image") {
-        sample_.images.push_back(member);
+        add_image(member);
       } else if (column.ours == "audio") {
-        sample_.audio.push_back(member);
+        found_.audio.push_back(bytes_of(member));
       } else {
-        sample_.videos.push_back({{}, member});
+        found_.videos.push_back({{}, bytes_of(member)});
       }
     }
-  }
-
-  // Whether the columns say which members of that format count, and this is none of them.
-  [[nodiscard]] bool is_replaced(std::string_view format) const {
-    return (contains(kImageExtensions, format) && columns_.theirs_of("image")) ||
-           (contains(kAudioExtensions, format) && columns_.theirs_of("audio")) ||
-           (contains(kVideoExtensions, format) && columns_.theirs_of("video"));
   }
 
   // Files and frames together are numbered; a file without number is the only video.
   void add_videos(std::map<int, Numbered>& frames, Numbered& files) {
-    std::map<int, ShardVideo> videos;
+    std::map<int, FoundVideo> videos;
     for (auto& [number, members] : frames) {
-      videos[number].frames = ordered(members, fmt::format("frames of video {}", number));
+      for (const TarMember& frame : ordered(members, fmt::format("frames of video {}", number))) {
+        videos[number].frames.push_back(bytes_of(frame));
+      }
     }
     const bool alone = frames.empty() && files.size() == 1 && files.front().first < 0;
     for (auto& [number, member] : files) {
-      ShardVideo& video = videos[alone ? 0 : number];
+      FoundVideo& video = videos[alone ? 0 : number];
       if (video.file || !video.frames.empty()) {
         throw InvalidInput(fmt::format(
             "{}: a video of sample '{}' is there twice, as frames or in another format; a single "
             "file may go without number, several are NAME.0.mp4, NAME.1.mp4 …{}",
-            tar_.where(member),
-            sample_.name,
+            tar_->where(member),
+            name_,
             hint()));
       }
-      video.file = std::move(member);
+      video.file = bytes_of(member);
     }
     for (auto& [number, video] : videos) {
-      if (number != std::ssize(sample_.videos)) {
-        const TarMember& first = video.file ? *video.file : video.frames.front();
+      if (number != std::ssize(found_.videos)) {
+        const MediaBytes& first = video.file ? *video.file : video.frames.front();
         throw InvalidInput(fmt::format("{}: the videos of sample '{}' are not numbered 0 to {}{}",
-                                       tar_.where(first),
-                                       sample_.name,
+                                       first.where,
+                                       name_,
                                        videos.size() - 1,
                                        hint()));
       }
-      sample_.videos.push_back(std::move(video));
+      found_.videos.push_back(std::move(video));
     }
   }
 
@@ -210,29 +263,22 @@ class SampleBuilder {
     return fmt::format(
         "; a sample is what shares its name up to the first dot, here '{}': if these are several "
         "samples, rename them",
-        sample_.name);
+        name_);
   }
 
   void refuse_unreadable(const TarMember& member, std::string_view format) const {
-    for (const RefusedExtensions& refused : kRefusedExtensions) {
-      if (contains(refused.extensions, format)) {
-        throw InvalidInput(fmt::format("{}: '.{}' members cannot be read; {}",
-                                       tar_.where(member),
-                                       format,
-                                       fmt::format(fmt::runtime(refused.way_out), format)));
-      }
+    if (const std::string way_out = way_out_of(format); !way_out.empty()) {
+      throw InvalidInput(fmt::format(
+          "{}: '.{}' members cannot be read; {}", tar_->where(member), format, way_out));
     }
   }
 
   void refuse_repeats() const {
+    std::set<std::string_view> seen;
     for (std::size_t i = 0; i < extensions_.size(); ++i) {
-      if (std::find(extensions_.begin(),
-                    extensions_.begin() + static_cast<std::ptrdiff_t>(i),
-                    extensions_[i]) != extensions_.begin() + static_cast<std::ptrdiff_t>(i)) {
-        throw InvalidInput(fmt::format("{}: a second '.{}' of sample '{}'",
-                                       tar_.where(members_[i]),
-                                       extensions_[i],
-                                       sample_.name));
+      if (!seen.insert(extensions_[i]).second) {
+        throw InvalidInput(fmt::format(
+            "{}: a second '.{}' of sample '{}'", tar_->where(members_[i]), extensions_[i], name_));
       }
     }
   }
@@ -248,25 +294,22 @@ class SampleBuilder {
         found.push_back(i);
       }
     }
-    const std::string where = tar_.where(members_.front());
+    const std::string where = tar_->where(members_.front());
     if (found.empty()) {
       const auto caption = std::find(extensions_.begin(), extensions_.end(), "txt");
       if (caption != extensions_.end()) {
         return static_cast<std::size_t>(caption - extensions_.begin());
       }
-      throw InvalidInput(fmt::format("{}: sample '{}' has no '{}.json' and no '{}.txt'",
-                                     where,
-                                     sample_.name,
-                                     sample_.name,
-                                     sample_.name));
+      throw InvalidInput(fmt::format(
+          "{}: sample '{}' has no '{}.json' and no '{}.txt'", where, name_, name_, name_));
     }
     if (found.size() > 1) {
       throw InvalidInput(fmt::format("{}: sample '{}' has '{}' and '{}', and no '{}.json'{}",
                                      where,
-                                     sample_.name,
+                                     name_,
                                      members_[found[0]].name,
                                      members_[found[1]].name,
-                                     sample_.name,
+                                     name_,
                                      hint()));
     }
     return found.front();
@@ -283,9 +326,9 @@ class SampleBuilder {
         throw InvalidInput(fmt::format(
             "{}: the {} of sample '{}' are not numbered 0 to {}; a single one may go without "
             "number{}",
-            tar_.where(members[i].second),
+            tar_->where(members[i].second),
             what,
-            sample_.name,
+            name_,
             members.size() - 1,
             hint()));
       }
@@ -307,7 +350,7 @@ class SampleBuilder {
       throw InvalidInput(
           fmt::format("{}: '{}' is not the number of {}; named NAME.png or NAME.0.png, "
                       "NAME.1.png …, frames of videos NAME.0.0000.png, NAME.0.0001.png …{}",
-                      tar_.where(member),
+                      tar_->where(member),
                       text,
                       what,
                       hint()));
@@ -315,62 +358,37 @@ class SampleBuilder {
     return number;
   }
 
-  const TarReader& tar_;
+  const std::shared_ptr<TarReader> tar_;
+  const std::string& name_;  // the key of its members
   const std::vector<TarMember>& members_;
   const ColumnMap& columns_;
+  const std::unordered_map<std::string, ImageSize>& image_sizes_;
   std::set<std::size_t> named_;          // members that the columns name
   std::vector<std::string> extensions_;  // [member] in lower case
-  ShardSample sample_;
+  std::vector<NamedText> texts_;
+  FoundSample found_;
 };
-
-// "train-000003" of ".../train-000003.tar.gz".
-std::string shard_name(const std::filesystem::path& shard) {
-  const std::filesystem::path name =
-      shard.extension() == ".gz" ? shard.stem() : std::filesystem::path(shard.filename());
-  return name.stem().string();
-}
 
 constexpr std::int64_t kOneRead = 4 << 20;  // bytes; more are read member by member
 
-TarReader open_range(const std::filesystem::path& shard, std::int64_t offset, std::int64_t bytes) {
-  if (bytes > kOneRead) {
-    return {shard, offset, bytes};
+TarReader open_range(const SampleLocation& location) {
+  if (location.bytes > kOneRead) {
+    return {location.shard, location.offset, location.bytes};
   }
-  return {read_range(shard, offset, bytes), shard.string(), offset};
-}
-
-// The sample whose first and last members are the first and last ones of `tar`.
-ShardSample only_sample(TarReader& tar, const ColumnMap& columns) {
-  std::optional<TarMember> member = tar.next();
-  if (!member) {
-    throw InvalidInput("nothing stands there");
-  }
-  const std::string key(split_name(member->name).key);
-  if (key.empty()) {
-    throw InvalidInput(fmt::format("member '{}' stands there", member->name));
-  }
-  std::vector<TarMember> members;
-  bool last = false;
-  for (; member; member = tar.next()) {
-    last = split_name(member->name).key == key && reason_to_skip(member->name).empty();
-    if (last) {
-      members.push_back(std::move(*member));
-    }
-  }
-  if (!last) {
-    throw InvalidInput("more than one sample stands there");
-  }
-  return SampleBuilder(tar, key, members, columns).build();
+  return {
+      read_range(location.shard, location.offset, location.bytes), location.shard, location.offset};
 }
 
 }  // namespace
 
-ShardReader::ShardReader(const std::filesystem::path& shard, ColumnMap columns)
-    : tar_(shard), columns_(std::move(columns)) {
+ShardReader::ShardReader(const std::filesystem::path& shard,
+                         ColumnMap columns,
+                         const std::filesystem::path& image_sizes)
+    : shard_(shard), tar_(std::make_shared<TarReader>(shard)), columns_(std::move(columns)) {
   columns_.require_members_of_media(fmt::format("'{}'", shard.string()));
   std::unordered_map<std::string, std::size_t> known;
   std::size_t previous = 0;
-  while (std::optional<TarMember> member = tar_.next()) {
+  while (std::optional<TarMember> member = tar_->next()) {
     const std::string reason = reason_to_skip(member->name);
     if (!reason.empty()) {
       ++skipped_[reason];
@@ -388,49 +406,46 @@ ShardReader::ShardReader(const std::filesystem::path& shard, ColumnMap columns)
     previous = place->second;
     members_[previous].push_back(std::move(*member));
   }
-  require_media(shard);
+  require_media();
+  if (!image_sizes.empty()) {
+    std::vector<std::string> names;
+    for (const TarMember& member : members_ | std::views::join) {
+      names.push_back(member.name);
+    }
+    image_sizes_ = read_image_sizes(image_sizes, names);
+  }
 }
 
 // A sample may lack a medium; a member that all lack is misspelled.
-void ShardReader::require_media(const std::filesystem::path& shard) const {
+void ShardReader::require_media() const {
   for (const ColumnMap::Column& column : columns_.columns()) {
     if (keys_.empty() || column.theirs.empty() || !is_medium(column.ours)) {
       continue;
     }
     std::set<std::string> known;
-    for (const std::vector<TarMember>& members : members_) {
-      for (const TarMember& member : members) {
-        known.insert(lower(split_name(member.name).extension));
-      }
+    for (const TarMember& member : members_ | std::views::join) {
+      known.insert(lower(split_name(member.name).extension));
     }
     const std::vector<MemberPlace> places = member_places(column.theirs);
     if (std::none_of(places.begin(), places.end(), [&](const MemberPlace& place) {
           return known.contains(place.extension);
         })) {
       throw InvalidInput(fmt::format("'{}': no sample has '{}'; the members are {}",
-                                     shard.string(),
+                                     shard_.string(),
                                      column.theirs,
                                      join(std::vector<std::string>(known.begin(), known.end()))));
     }
   }
 }
 
-std::vector<std::string> ShardReader::member_names() const {
-  std::vector<std::string> names;
-  for (const std::vector<TarMember>& members : members_) {
-    for (const TarMember& member : members) {
-      names.push_back(member.name);
-    }
-  }
-  return names;
+std::string ShardReader::upcoming() const {
+  return sample_id(shard_, keys_.at(next_));
 }
 
-std::optional<ShardSample> ShardReader::next() {
-  if (next_ == keys_.size()) {
-    return std::nullopt;
-  }
+FoundSample ShardReader::next() {
   const std::size_t sample = next_++;
-  ShardSample result = SampleBuilder(tar_, keys_[sample], members_[sample], columns_).build();
+  SampleBuilder builder(shard_, tar_, keys_.at(sample), members_[sample], columns_, image_sizes_);
+  FoundSample result = builder.build();
   result.scattered = scattered_[sample] != 0;
   return result;
 }
@@ -441,7 +456,9 @@ bool is_compressed_shard(const std::filesystem::path& path) {
 }
 
 std::string sample_id(const std::filesystem::path& shard, const std::string& name) {
-  std::string split = shard_name(shard);
+  // "train-000003" of ".../train-000003.tar.gz"
+  const std::filesystem::path file = shard.extension() == ".gz" ? shard.stem() : shard.filename();
+  std::string split = file.stem().string();
   const std::size_t dash = split.rfind('-');
   const bool numbered = dash != std::string::npos && dash > 0 && dash + 1 < split.size() &&
                         split.find_first_not_of("0123456789", dash + 1) == std::string::npos;
@@ -451,13 +468,29 @@ std::string sample_id(const std::filesystem::path& shard, const std::string& nam
   return split + "/" + name;
 }
 
-PlacedSample sample_at(const std::filesystem::path& shard,
-                       std::int64_t offset,
-                       std::int64_t bytes,
-                       const ColumnMap& columns) {
-  TarReader tar = open_range(shard, offset, bytes);
-  ShardSample sample = only_sample(tar, columns);
-  return {std::move(tar), std::move(sample)};
+FoundSample sample_at(const SampleLocation& location) {
+  const ColumnMap columns(location.columns);
+  const auto tar = std::make_shared<TarReader>(open_range(location));
+  std::optional<TarMember> member = tar->next();
+  if (!member) {
+    throw InvalidInput("nothing stands there");
+  }
+  const std::string key(split_name(member->name).key);
+  if (key.empty()) {
+    throw InvalidInput(fmt::format("member '{}' stands there", member->name));
+  }
+  std::vector<TarMember> members;
+  bool last = false;  // the sample's own member is the last one there
+  for (; member; member = tar->next()) {
+    last = split_name(member->name).key == key && reason_to_skip(member->name).empty();
+    if (last) {
+      members.push_back(std::move(*member));
+    }
+  }
+  if (!last) {
+    throw InvalidInput("more than one sample stands there");
+  }
+  return SampleBuilder(location.shard, tar, key, members, columns, {}).build();
 }
 
 }  // namespace entrain

@@ -8,82 +8,59 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
-#include <optional>
+#include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "entrain/core/dataset/columns.h"
+#include "entrain/core/dataset/found_sample.h"
 #include "entrain/core/dataset/tar.h"
+#include "entrain/core/spec/sample.h"
 
 namespace entrain {
 
-// One of both.
-struct ShardVideo {
-  std::vector<TarMember> frames;       // NAME.0.0000.png, NAME.0.0001.png … of video 0, in order
-  std::optional<TarMember> file = {};  // NAME.mp4, .webm, .mkv, .mov, .avi; or NAME.0.mp4 …
-};
-
-// A text that columns place in a member.
-struct ShardText {
-  std::string ours;
-  TarMember member;
-  bool json = false;
-  std::string steps;  // the place in its JSON; empty: all of it
-};
-
-// A sample's members by role. The part of an extension after its last dot is the format; before
-// it there may be a number, which orders media of a kind, or two: a video's and its frame's.
-struct ShardSample {
-  std::string name;                   // its key
-  std::int64_t offset = 0;            // of its first tar header
-  std::int64_t bytes = 0;             // up to the end of its last member's padded content
-  bool scattered = false;             // members of other samples are between its own
-  TarMember text;                     // NAME.json, else its only NAME.….json, else NAME.txt
-  std::vector<ShardText> texts = {};  // of columns that name members; `text` is then one of these
-  bool caption = false;               // the text is NAME.txt: a caption, not JSON
-  std::vector<TarMember> images;  // NAME.png, .jpg, .jpeg, .webp, .gif; or NAME.0.png, NAME.1.png …
-  std::vector<ShardVideo> videos;
-  std::vector<TarMember> audio;      // NAME.wav, .flac, .mp3, .ogg, .opus; or NAME.0.wav …
-  std::vector<std::string> ignored;  // extensions of all other members
-};
-
-class ShardReader {
+// The samples of a shard, in the order of first members. The part of a member's extension after its
+// last dot is the format; before it there may be a number, which orders media of a kind, or two: a
+// video's and its frame's.
+//
+// Text    NAME.json, else its only NAME.….json, else NAME.txt, a caption.
+// Images  NAME.png, .jpg, .jpeg, .webp, .gif; or NAME.0.png, NAME.1.png …
+// Videos  frames NAME.0.0000.png, NAME.0.0001.png … of video 0, or files NAME.mp4, .webm, .mkv,
+//         .mov, .avi; or NAME.0.mp4 …
+// Audio   NAME.wav, .flac, .mp3, .ogg, .opus; or NAME.0.wav …
+class ShardReader : public SampleSource {
  public:
-  // Walks all headers of the shard.
+  // Walks all headers of the shard. `image_sizes`: Energon's media metadata, which know the sizes
+  // of images; empty: images are opened.
   //
   // Throws  InvalidInput naming shard and offset: whatever TarReader refuses; a member of a medium
   //         that `columns` names and no sample has.
-  explicit ShardReader(const std::filesystem::path& shard, ColumnMap columns = {});
+  explicit ShardReader(const std::filesystem::path& shard,
+                       ColumnMap columns = {},
+                       const std::filesystem::path& image_sizes = {});
 
-  // The next sample, in the order of first members. If it throws, the next call continues with
-  // the following sample.
-  //
+  [[nodiscard]] std::int64_t num_samples() const override { return std::ssize(keys_); }
+  [[nodiscard]] std::string upcoming() const override;
   // Throws  InvalidInput naming shard, offset and member: a sample without text or with several,
   //         an extension twice, images, clips, videos or frames that are not numbered 0, 1, 2 …,
   //         a video that is frames and a file, images, audio or video of other formats.
-  std::optional<ShardSample> next();
-
-  // Key of the next sample, which next() returns or refuses.
-  //
-  // Requires  there is one.
-  [[nodiscard]] const std::string& upcoming() const { return keys_.at(next_); }
-  [[nodiscard]] std::int64_t num_samples() const { return std::ssize(keys_); }
+  FoundSample next() override;
   // Members that belong to no sample, skipped as in the webdataset library, by reason.
-  [[nodiscard]] const std::map<std::string, std::int64_t>& skipped() const { return skipped_; }
-  TarReader& tar() { return tar_; }
-  // Names of all members of samples.
-  [[nodiscard]] std::vector<std::string> member_names() const;
+  [[nodiscard]] std::map<std::string, std::int64_t> skipped() const override { return skipped_; }
 
  private:
-  void require_media(const std::filesystem::path& shard) const;
+  void require_media() const;
 
-  TarReader tar_;
+  std::filesystem::path shard_;
+  std::shared_ptr<TarReader> tar_;
   ColumnMap columns_;
   std::vector<std::string> keys_;                // in the order of first members
   std::vector<std::vector<TarMember>> members_;  // [sample] in the shard's order
   std::vector<char> scattered_;                  // [sample]
   std::size_t next_ = 0;
   std::map<std::string, std::int64_t> skipped_;
+  std::unordered_map<std::string, ImageSize> image_sizes_;  // by member
 };
 
 // "train/chart-17" for sample "chart-17" of ".../train-000003.tar": the shard's file name without
@@ -94,19 +71,11 @@ std::string sample_id(const std::filesystem::path& shard, const std::string& nam
 // studies, but its samples cannot be read at their offsets, so it cannot be used for training.
 bool is_compressed_shard(const std::filesystem::path& path);
 
-struct PlacedSample {
-  TarReader tar;
-  ShardSample sample;
-};
-
-// The one sample between two offsets of a shard. Up to 4 MiB are read at once; more, as of samples
-// whose members are scattered, header by header.
+// The one sample at a location. Up to 4 MiB are read at once; more, as of samples whose members are
+// scattered, header by header.
 //
 // Throws  InvalidInput when the shard does not exist, is too short, or holds something else there;
 //         SystemFailure when reading fails.
-PlacedSample sample_at(const std::filesystem::path& shard,
-                       std::int64_t offset,
-                       std::int64_t bytes,
-                       const ColumnMap& columns = {});
+FoundSample sample_at(const SampleLocation& location);
 
 }  // namespace entrain

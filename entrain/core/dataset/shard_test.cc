@@ -15,14 +15,20 @@ using oracle::error_of;
 using oracle::TarWriter;
 using oracle::TemporaryFolder;
 
-std::vector<ShardSample> read_all(const TarWriter& writer) {
+std::vector<FoundSample> read_all(const TarWriter& writer) {
   const TemporaryFolder folder;
   ShardReader reader(folder.write("train-000001.tar", writer.archive()));
-  std::vector<ShardSample> samples;
-  while (std::optional<ShardSample> sample = reader.next()) {
-    samples.push_back(*sample);
+  std::vector<FoundSample> samples;
+  while (std::ssize(samples) < reader.num_samples()) {
+    samples.push_back(reader.next());
   }
   return samples;
+}
+
+// "a.png" of "…train-000001.tar, offset 1024, member 'a.png'".
+std::string member_of(const MediaBytes& bytes) {
+  const std::size_t quote = bytes.where.rfind('\'', bytes.where.size() - 2);
+  return bytes.where.substr(quote + 1, bytes.where.size() - quote - 2);
 }
 
 std::string refused_shard(const TarWriter& writer) {
@@ -40,26 +46,26 @@ TEST(ShardReader, GroupsNeighboursByNameAndOrdersImages) {
       .add("b.txt", "t")
       .add("b.x.cls", "c");
   writer.add("sub.d/c.json", "{}");
-  const std::vector<ShardSample> samples = read_all(writer);
+  const std::vector<FoundSample> samples = read_all(writer);
   ASSERT_EQ(samples.size(), 3U);
-  EXPECT_EQ(samples[0].name, "a");
+  EXPECT_EQ(samples[0].id, "train/a");
   EXPECT_EQ(samples[0].offset, 0);
-  EXPECT_EQ(samples[0].bytes, 2048);
+  EXPECT_EQ(samples[0].size, 2048);
   ASSERT_EQ(samples[1].images.size(), 2U);
-  EXPECT_EQ(samples[1].images[0].name, "b.0.png");
-  EXPECT_EQ(samples[1].images[1].name, "b.1.JPG");
+  EXPECT_EQ(member_of(samples[1].images[0]), "b.0.png");
+  EXPECT_EQ(member_of(samples[1].images[1]), "b.1.JPG");
   EXPECT_EQ(samples[1].ignored, (std::vector<std::string>{".txt", ".x.cls"}));
   EXPECT_EQ(samples[1].offset, 2048);
-  EXPECT_EQ(samples[2].name, "sub.d/c");
+  EXPECT_EQ(samples[2].id, "train/sub.d/c");
   EXPECT_TRUE(samples[2].images.empty());
 }
 
 TEST(ShardReader, NumbersClipsApartFromImages) {
   TarWriter writer;
   writer.add("a.json", "{}").add("a.1.wav", "1").add("a.png", "2").add("a.0.flac", "3");
-  const std::vector<ShardSample> samples = read_all(writer);
+  const std::vector<FoundSample> samples = read_all(writer);
   ASSERT_EQ(samples[0].audio.size(), 2U);
-  EXPECT_EQ(samples[0].audio[0].name, "a.0.flac");
+  EXPECT_EQ(member_of(samples[0].audio[0]), "a.0.flac");
   EXPECT_EQ(samples[0].images.size(), 1U);
 }
 
@@ -73,10 +79,10 @@ TEST(ShardReader, FindsFramesOfVideosBesideImages) {
   const TemporaryFolder folder;
   const auto path = folder.write("train-0.tar", writer.archive());
   ShardReader reader(path);
-  const ShardSample sample = reader.next().value();
+  const FoundSample sample = reader.next();
   EXPECT_EQ(sample.images.size(), 1U);
   ASSERT_EQ(sample.videos.size(), 2U);
-  const RawSample raw = read_sample({path.string(), sample.offset, sample.bytes}, "train/a");
+  const RawSample raw = read_sample({path.string(), sample.offset, sample.size}, "train/a");
   ASSERT_EQ(raw.videos.at(0).frames.size(), 11U);
   EXPECT_EQ(raw.videos[0].frames[0], "a0");
   EXPECT_EQ(raw.videos[0].frames[10], "a10");
@@ -91,14 +97,14 @@ TEST(ShardReader, FindsFilesOfVideoBesideFrames) {
   const TemporaryFolder folder;
   const auto path = folder.write("train-0.tar", writer.archive());
   ShardReader reader(path);
-  const ShardSample sample = reader.next().value();
-  const RawSample raw = read_sample({path.string(), sample.offset, sample.bytes}, "train/a");
+  const FoundSample sample = reader.next();
+  const RawSample raw = read_sample({path.string(), sample.offset, sample.size}, "train/a");
   ASSERT_EQ(raw.videos.size(), 3U);
   EXPECT_EQ(raw.videos[0].file->bytes, "a");
   EXPECT_EQ(raw.videos[0].file->path, "");
   EXPECT_EQ(raw.videos[1].frames, std::vector<std::string>{"b0"});
   EXPECT_EQ(raw.videos[2].file->bytes, "c");
-  EXPECT_EQ(reader.next()->videos.at(0).file->name, "b.mov");
+  EXPECT_EQ(member_of(*reader.next().videos.at(0).file), "b.mov");
 }
 
 TEST(ShardReader, RefusesVideosThatLackFrames) {
@@ -147,13 +153,13 @@ TEST(ShardReader, TakesEveryFormatOfImagesAndClips) {
       writer.add(name, "x");
     }
   }
-  const std::vector<ShardSample> samples = read_all(writer);
+  const std::vector<FoundSample> samples = read_all(writer);
   ASSERT_EQ(samples[0].images.size(), 5U);
   ASSERT_EQ(samples[0].audio.size(), 5U);
   EXPECT_TRUE(samples[0].ignored.empty());
   for (std::size_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(samples[0].images[i].name, images[i]);
-    EXPECT_EQ(samples[0].audio[i].name, clips[i]);
+    EXPECT_EQ(member_of(samples[0].images[i]), images[i]);
+    EXPECT_EQ(member_of(samples[0].audio[i]), clips[i]);
   }
 }
 
@@ -163,9 +169,9 @@ TEST(ShardReader, OrdersMoreThanTenImagesByNumber) {
   for (int i = 11; i >= 0; --i) {
     writer.add("a." + std::to_string(i) + ".png", "x");
   }
-  const std::vector<ShardSample> samples = read_all(writer);
+  const std::vector<FoundSample> samples = read_all(writer);
   ASSERT_EQ(samples[0].images.size(), 12U);
-  EXPECT_EQ(samples[0].images[10].name, "a.10.png");
+  EXPECT_EQ(member_of(samples[0].images[10]), "a.10.png");
 }
 
 TEST(ShardReader, RefusesSamplesThatCannotBeMeant) {
@@ -220,23 +226,24 @@ TEST(ShardReader, GroupsAsTheWebdatasetLibraryDoes) {
   const TemporaryFolder folder;
   ShardReader reader(folder.write("train-000001.tar", writer.archive()));
   std::string found;
-  while (std::optional<ShardSample> sample = reader.next()) {
-    found += sample->name + ": " + sample->text.name;
-    for (const TarMember& image : sample->images) {
-      found += " " + image.name;
+  for (std::int64_t i = 0; i < reader.num_samples(); ++i) {
+    const FoundSample sample = reader.next();
+    found += sample.id + ": " + member_of(sample.text);
+    for (const MediaBytes& image : sample.images) {
+      found += " " + member_of(image);
     }
-    for (const std::string& ignored : sample->ignored) {
+    for (const std::string& ignored : sample.ignored) {
       found += " (" + ignored + ")";
     }
-    found += sample->scattered ? " scattered\n" : "\n";
+    found += sample.scattered ? " scattered\n" : "\n";
   }
   EXPECT_EQ(found,
-            "a: a.json a.png\n"
-            "b: b.v2.json b.v2.0.png b.v2.1.PNG\n"
-            "sub.d/c: sub.d/c.json sub.d/c.jpg\n"
-            "sub/c: sub/c.json\n"
-            "d: d.json (.seg.txt)\n"
-            "e: e.JSON\n");
+            "train/a: a.json a.png\n"
+            "train/b: b.v2.json b.v2.0.png b.v2.1.PNG\n"
+            "train/sub.d/c: sub.d/c.json sub.d/c.jpg\n"
+            "train/sub/c: sub/c.json\n"
+            "train/d: d.json (.seg.txt)\n"
+            "train/e: e.JSON\n");
   EXPECT_EQ(reader.skipped(),
             (std::map<std::string, std::int64_t>{
                 {"hidden files", 2}, {"no extension", 1}, {"__NAME__ (metadata)", 2}}));
@@ -252,19 +259,19 @@ TEST(ShardReader, FindsMembersThatLieApart) {
   const auto shard = folder.write("train-000001.tar", writer.archive());
   ShardReader reader(shard);
   for (const char* name : {"b", "a", "c"}) {
-    const ShardSample found = *reader.next();
-    EXPECT_EQ(found.name, name);
-    EXPECT_EQ(found.scattered, found.name != "c");
-    const RawSample raw = read_sample({shard.string(), found.offset, found.bytes},
-                                      "train/" + found.name);  // a: beyond one read
+    const FoundSample found = reader.next();
+    EXPECT_EQ(found.id, std::string("train/") + name);
+    EXPECT_EQ(found.scattered, found.id != "train/c");
+    const RawSample raw = read_sample({shard.string(), found.offset, found.size},
+                                      found.id);  // a: beyond one read
     EXPECT_EQ(raw.images.size(), found.images.size());
-    EXPECT_EQ(raw.text, found.name == "b" ? "[]" : "{}");
-    if (found.name == "a") {
+    EXPECT_EQ(raw.text, found.id == "train/b" ? "[]" : "{}");
+    if (found.id == "train/a") {
       EXPECT_EQ(raw.images.at(0), std::string(5 << 20, 'A'));
       EXPECT_EQ(raw.images.at(1), "A1");
     }
   }
-  EXPECT_FALSE(reader.next().has_value());
+  EXPECT_EQ(reader.num_samples(), 3);
 }
 
 TEST(ShardReader, GoesOnBehindASampleThatItRefused) {
@@ -273,9 +280,9 @@ TEST(ShardReader, GoesOnBehindASampleThatItRefused) {
   writer.add("a.png", "1").add("b.json", "{}");
   ShardReader reader(folder.write("train-000001.tar", writer.archive()));
   EXPECT_EQ(reader.num_samples(), 2);
-  EXPECT_EQ(reader.upcoming(), "a");
+  EXPECT_EQ(reader.upcoming(), "train/a");
   EXPECT_THROW(reader.next(), InvalidInput);
-  EXPECT_EQ(reader.next()->name, "b");
+  EXPECT_EQ(reader.next().id, "train/b");
 }
 
 TEST(SampleId, NamesTheSplitAndTheSample) {
@@ -301,9 +308,9 @@ TEST(ReadSample, BringsTheSampleThatTheReaderFound) {
   reader.next();
   // A pax header in front of the first member belongs to the sample. The short name behind it does
   // not matter.
-  const ShardSample found = *reader.next();
-  ASSERT_EQ(found.name, "b");
-  const RawSample sample = read_sample({shard.string(), found.offset, found.bytes}, "train/b");
+  const FoundSample found = reader.next();
+  ASSERT_EQ(found.id, "train/b");
+  const RawSample sample = read_sample({shard.string(), found.offset, found.size}, "train/b");
   EXPECT_EQ(sample.text, "[]");
   EXPECT_EQ(sample.images, (std::vector<std::string>{"zero", "one"}));
   EXPECT_EQ(sample.audio, (std::vector<std::string>{"sound"}));
