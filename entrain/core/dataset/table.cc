@@ -114,7 +114,8 @@ bool is_table_file(const fs::path& path) {
 class TableReader::Rows {
  public:
   Rows(const fs::path& file, const ColumnMap& columns)
-      : columns_(columns),
+      : file_(file),
+        columns_(columns),
         name_(fmt::format("'{}'", file.string())),
         request_(table_request(file, columns)) {
     columns.require_keys(name_);
@@ -143,7 +144,26 @@ class TableReader::Rows {
         [&](PythonProcess& process) { return read_table_size(process, name_); });
   }
 
-  // The rows from `next` on are requested, at most up to `end`; `next` comes first.
+  // The sample of row `next`. The rows from it on are requested, at most up to `end`.
+  FoundSample sample(std::int64_t next, std::int64_t end, const fs::path& media) {
+    const std::string where = fmt::format("{}, row {}", name_, next);
+    FoundSample found = found_row(take(next, end), content_, columns_, media, where);
+    found.id = row_id(file_, next);
+    found.offset = next;
+    return found;
+  }
+
+ private:
+  struct ThisThread {
+    PythonReader reader{"entrain.tables", "reads Parquet and Arrow files"};
+    Rows* waiting = nullptr;  // whose rows are requested and not received
+  };
+
+  static ThisThread& this_thread() {
+    thread_local ThisThread state;
+    return state;
+  }
+
   AnsweredRow take(std::int64_t next, std::int64_t end) {
     if (answered_.empty()) {
       if (this_thread().waiting != this) {
@@ -158,20 +178,6 @@ class TableReader::Rows {
     AnsweredRow row = std::move(answered_.front());
     answered_.pop_front();
     return row;
-  }
-
-  [[nodiscard]] const ColumnMap& columns() const { return columns_; }
-  [[nodiscard]] const std::shared_ptr<const MappedFile>& content() const { return content_; }
-
- private:
-  struct ThisThread {
-    PythonReader reader{"entrain.tables", "reads Parquet and Arrow files"};
-    Rows* waiting = nullptr;  // whose rows are requested and not received
-  };
-
-  static ThisThread& this_thread() {
-    thread_local ThisThread state;
-    return state;
   }
 
   void send(const Json& request) {
@@ -205,8 +211,9 @@ class TableReader::Rows {
     }
   }
 
+  fs::path file_;
   ColumnMap columns_;
-  std::string name_;
+  std::string name_;  // of the file, in messages
   Json request_;
   std::shared_ptr<const MappedFile> content_;  // of an Arrow file
   std::int64_t requested_ = 0;                 // rows of the last request
@@ -229,14 +236,7 @@ std::string TableReader::upcoming() const {
 
 FoundSample TableReader::next() {
   const std::int64_t row = next_++;
-  FoundSample found = found_row(read_->take(row, rows_),
-                                read_->content(),
-                                read_->columns(),
-                                media_,
-                                fmt::format("'{}', row {}", file_.string(), row));
-  found.id = row_id(file_, row);
-  found.offset = row;
-  return found;
+  return read_->sample(row, rows_, media_);
 }
 
 std::vector<std::string> TableReader::notes() const {
@@ -249,17 +249,8 @@ std::vector<std::string> TableReader::notes() const {
 }
 
 FoundSample read_row(const SampleLocation& location) {
-  const fs::path file = location.shard;
-  TableReader::Rows rows(file, ColumnMap(location.columns));
-  const std::int64_t row = location.offset;
-  FoundSample found = found_row(rows.take(row, row + 1),
-                                rows.content(),
-                                rows.columns(),
-                                location.media,
-                                fmt::format("'{}', row {}", file.string(), row));
-  found.id = row_id(file, row);
-  found.offset = row;
-  return found;
+  TableReader::Rows rows(location.shard, ColumnMap(location.columns));
+  return rows.sample(location.offset, location.offset + 1, location.media);
 }
 
 }  // namespace entrain
