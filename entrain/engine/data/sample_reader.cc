@@ -30,18 +30,22 @@ std::string kind_of(const std::string& json, const std::string& where) {
   return kind.empty() ? text_or_empty(document, "source") : kind;
 }
 
-// `visit(medium, features)` for every segment, encoders in module order.
-template <class Visit>
-void for_each_segment(const ModelSpec& model,
-                      const SampleSizes& sizes,
-                      const SampleWork& work,
-                      const Visit& visit) {
-  for (std::size_t module = 0; module < model.encoders.size(); ++module) {
-    const std::vector<SegmentPlace> places = segment_places(model.encoders[module], sizes);
-    for (std::size_t segment = 0; segment < places.size(); ++segment) {
-      visit(places[segment].medium, work.segments[module].at(segment).llm_tokens);
+// The first feature position of each segment, from that of each slot: the features of a slot's
+// segments are consecutive, in the order of the encoders.
+//
+// Shapes  slots, result: [segment of all encoders]; slot_begins: [slot].
+std::vector<std::int64_t> segment_begins(const SampleWork& work,
+                                         const std::vector<std::size_t>& slots,
+                                         std::vector<std::int64_t> slot_begins) {
+  std::vector<std::int64_t> result;
+  for (const std::vector<SegmentWork>& segments : work.segments) {
+    for (const SegmentWork& segment : segments) {
+      std::int64_t& begin = slot_begins[slots[result.size()]];
+      result.push_back(begin);
+      begin += segment.llm_tokens;
     }
   }
+  return result;
 }
 
 void check_found(std::size_t found,
@@ -326,15 +330,7 @@ TokenizedSample SampleReader::cached_tokens(int sample, const SampleWork& work) 
     }
   }
   TokenizedSample result = with_features(tokens, features, placeholders);
-  std::vector<std::int64_t> next = std::exchange(result.feature_begin, {});
-  std::size_t segment = 0;
-  for (const std::vector<SegmentWork>& segments : work.segments) {
-    for (const SegmentWork& one : segments) {
-      std::int64_t& begin = next[slots[segment++]];
-      result.feature_begin.push_back(begin);
-      begin += one.llm_tokens;
-    }
-  }
+  result.feature_begin = segment_begins(work, slots, std::move(result.feature_begin));
   return result;
 }
 
@@ -356,18 +352,18 @@ TokenizedSample SampleReader::byte_tokens(int sample,
   // Videos have the marks of images and follow them.
   std::vector<std::int64_t> per_image(given.images.size() + given.videos.size(), 0);
   std::vector<std::int64_t> per_clip(given.audio_seconds.size(), 0);
-  for_each_segment(model_, given, work, [&](std::size_t medium, std::int64_t features) {
-    (medium < per_image.size() ? per_image[medium] : per_clip[medium - per_image.size()]) +=
-        features;
-  });
+  std::vector<std::size_t> media;  // [segment of all encoders]
+  for (std::size_t module = 0; module < model_.encoders.size(); ++module) {
+    const std::vector<SegmentPlace> places = segment_places(model_.encoders[module], given);
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      const std::size_t medium = places[k].medium;
+      (medium < per_image.size() ? per_image[medium] : per_clip[medium - per_image.size()]) +=
+          work.segments[module].at(k).llm_tokens;
+      media.push_back(medium);
+    }
+  }
   TokenizedSample result = tokenize(text, per_image, per_clip);
-  // Segments are numbered through all encoders; between a medium's marks the encoders' features
-  // are consecutive.
-  std::vector<std::int64_t> next = std::exchange(result.feature_begin, {});
-  for_each_segment(model_, given, work, [&](std::size_t medium, std::int64_t features) {
-    result.feature_begin.push_back(next[medium]);
-    next[medium] += features;
-  });
+  result.feature_begin = segment_begins(work, media, std::move(result.feature_begin));
   return result;
 }
 
