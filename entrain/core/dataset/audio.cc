@@ -138,8 +138,8 @@ class SndFile final : public AudioFile {
   }
 
   void open_wav() {
-    // Who writes to a pipe does not know the length when the header leaves, and writes all ones or
-    // 0; libsndfile takes 0 for that only where the file's own length is left out as well.
+    // A program that writes to a pipe does not know the length when it writes the header, and
+    // writes all ones or 0; libsndfile takes 0 for that only if the file's length is missing too.
     const bool unclosed =
         little_endian(std::string_view(input_.head).substr(4, 4)) + 8 != input_.size;
     if (unclosed) {

@@ -21,7 +21,7 @@ inline BytesAt bytes_in_memory(std::string_view bytes) {
   };
 }
 
-// The number of at most 7 bytes whose lowest byte comes first, and whose highest does.
+// The number in at most 7 bytes: with the lowest byte first, and with the highest first.
 inline std::int64_t little_endian(std::string_view bytes) {
   std::int64_t value = 0;
   for (std::size_t i = bytes.size(); i-- > 0;) {

@@ -77,7 +77,7 @@ const Json* value_behind(const Json* value, std::string_view steps) {
   return value;
 }
 
-// Of a float, whose text JSON leaves open.
+// Other values than floats have one spelling.
 void check_float(const Json& value,
                  std::string_view path,
                  std::string_view text,

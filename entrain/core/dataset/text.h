@@ -56,11 +56,11 @@ struct TokenizedSample {
   [[nodiscard]] std::int64_t num_targets() const;
 };
 
-// That a value of the document `json` becomes the text that it has there. `path`: its key, or its
-// place such as `a[b][0]`.
+// Checks that the document `json` spells a value as we would write it. `path`: the value's key, or
+// its place such as `a[b][0]`.
 //
-// Throws  InvalidInput naming `where` and `path`: the document spells it in another way than we
-//         would (1e3, or more digits than a double has).
+// Throws  InvalidInput naming `where` and `path`: another spelling, such as 1e3 or more digits than
+//         a double has.
 void check_spelled(const Json& value,
                    std::string_view path,
                    std::string_view json,
