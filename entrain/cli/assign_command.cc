@@ -1,7 +1,5 @@
 // entrain assign: one step's assignment as JSON.
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <iostream>
 
 #include <nlohmann/json.hpp>
@@ -35,10 +33,6 @@ struct AssignFlags {
 };
 
 constexpr StepOptions kAsked{.prove_limits = false, .bound = true, .balance = true};
-
-std::string duration(double seconds) {
-  return format_duration(std::chrono::nanoseconds(std::llround(seconds * 1e9)));
-}
 
 // What one row of the comparison holds.
 struct Row {
@@ -74,8 +68,8 @@ std::vector<std::string> cells_of(const Row& row, const Shown& shown) {
     chunks += num_chunks(replica);
   }
   std::vector<std::string> cells = {assignment.policy,
-                                    duration(assignment.stats.makespan_s),
-                                    duration(assignment.stats.lower_bound_s),
+                                    format_seconds(assignment.stats.makespan_s),
+                                    format_seconds(assignment.stats.lower_bound_s),
                                     format_fixed(100 * assignment.stats.gap, 1) + " %",
                                     format_range(slots) + (row.own_slots ? " own" : ""),
                                     std::to_string(deferred)};

@@ -1,7 +1,5 @@
 // entrain simulate: step time, bound, memory and balance of policies × schedules, without training.
 #include <algorithm>
-#include <chrono>
-#include <cmath>
 #include <iostream>
 
 #include <nlohmann/json.hpp>
@@ -13,6 +11,7 @@
 #include "entrain/core/report/report_page.h"
 #include "entrain/core/report/report_views.h"
 #include "entrain/core/report/step_view.h"
+#include "entrain/core/report/table.h"
 #include "entrain/core/report/trace.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/schedule/torch_csv.h"
@@ -135,8 +134,7 @@ Json report_of(const SimulateFlags& options,
     });
     if (request.steps > 1 && summary != summaries.end()) {
       views.back()["facts"].push_back(
-          {concat("median of ", request.steps, " steps"),
-           format_duration(std::chrono::nanoseconds(std::llround(1e9 * summary->step_s)))});
+          {concat("median of ", request.steps, " steps"), format_seconds(summary->step_s)});
     }
     if (request.steps > 1) {
       views.back()["steps"] = curves_of(result, request.first_step);

@@ -1,6 +1,5 @@
 // The view of an index: how the sizes of its samples are distributed.
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "entrain/core/dataset/index.h"
 #include "entrain/core/report/distribution.h"
 #include "entrain/core/report/report_views.h"
+#include "entrain/core/report/statistics.h"
 #include "entrain/core/spec/media.h"
 #include "entrain/core/spec/workload.h"
 
@@ -24,10 +24,6 @@ namespace {
 Json json_of(const Distribution& of, const std::vector<SampleSizes>& samples) {
   std::vector<double> sorted = of.values;
   std::sort(sorted.begin(), sorted.end());
-  const auto at_rank = [&](double share) {
-    const double rank = std::ceil(share * static_cast<double>(sorted.size()));
-    return sorted[static_cast<std::size_t>(std::max(1.0, rank)) - 1];
-  };
   Json bins = Json::array();
   for (const Bin& bin : bins_of(of)) {
     bins.push_back(
@@ -41,9 +37,9 @@ Json json_of(const Distribution& of, const std::vector<SampleSizes>& samples) {
   return {{"name", of.name},
           {"count", sorted.size()},
           {"total", std::accumulate(sorted.begin(), sorted.end(), 0.0)},
-          {"p50", at_rank(0.5)},
-          {"p90", at_rank(0.9)},
-          {"p99", at_rank(0.99)},
+          {"p50", percentile(sorted, 0.5)},
+          {"p90", percentile(sorted, 0.9)},
+          {"p99", percentile(sorted, 0.99)},
           {"max", sorted.back()},
           {"bins", bins},
           {"far_out", {{"count", out.count}, {"largest", largest}}}};

@@ -12,6 +12,7 @@
 
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/report/table.h"
 
 namespace entrain {
 namespace {
@@ -21,15 +22,6 @@ constexpr std::size_t kBarColumns = 24;
 
 std::chrono::nanoseconds nanoseconds_of(double seconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9));
-}
-
-bool begins_character(char c) {
-  return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-}
-
-// Characters of UTF-8 text.
-std::size_t columns_of(std::string_view text) {
-  return static_cast<std::size_t>(std::ranges::count_if(text, begins_character));
 }
 
 // Without control characters, those of a byte and those of two (U+0080 to U+009F).
@@ -50,17 +42,8 @@ std::string printable(std::string_view text) {
 
 // At most `columns` characters; the end of what is longer is left out.
 std::string fitted(const std::string& text, std::size_t columns) {
-  if (columns_of(text) <= columns) {
-    return text;
-  }
-  std::size_t end = 0;
-  for (std::size_t begun = 0; end < text.size(); ++end) {
-    begun += begins_character(text[end]) ? 1 : 0;
-    if (begun == columns) {
-      break;
-    }
-  }
-  return text.substr(0, end) + "…";
+  return columns_of(text) <= columns ? text
+                                     : text.substr(0, begin_of_column(text, columns - 1)) + "…";
 }
 
 // Breaks at blanks; words longer than a line are cut.

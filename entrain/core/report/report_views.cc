@@ -1,7 +1,6 @@
 #include "entrain/core/report/report_views.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <map>
 #include <string_view>
@@ -16,6 +15,7 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/version.h"
 #include "entrain/core/report/step_view.h"
+#include "entrain/core/report/table.h"
 
 namespace entrain {
 namespace {
@@ -23,10 +23,6 @@ namespace {
 constexpr int kWholePercent = 100;
 constexpr const char* kAllowed =
     "a run's folder, its step.json, what `simulate --json` printed, or an index (CSV)";
-
-std::string seconds_text(double seconds) {
-  return format_duration(std::chrono::nanoseconds(std::llround(1e9 * seconds)));
-}
 
 void add_fact(Json& view, const std::string& name, const std::string& value) {
   view["facts"].push_back({name, value});
@@ -63,11 +59,11 @@ Json view_of_case(const Json& row, const std::string& where) {
   const double bound_s = reader.required<double>("lower_bound_s");
   view["headline"].push_back(
       fmt::format("The step is predicted to take {}, {:.2f} times its lower bound.",
-                  seconds_text(step_s),
+                  format_seconds(step_s),
                   bound_s > 0 ? step_s / bound_s : 0.0));
-  add_fact(view, "median step", seconds_text(step_s));
-  add_fact(view, "95th percentile", seconds_text(reader.required<double>("step_p95_s")));
-  add_fact(view, "lower bound", seconds_text(bound_s));
+  add_fact(view, "median step", format_seconds(step_s));
+  add_fact(view, "95th percentile", format_seconds(reader.required<double>("step_p95_s")));
+  add_fact(view, "lower bound", format_seconds(bound_s));
   add_fact(view, "over the best", fmt::format("{:.3f}", reader.required<double>("vs_best")));
   add_fact(
       view, "bubble", fmt::format("{:.0f} %", kWholePercent * reader.required<double>("bubble")));
@@ -219,9 +215,9 @@ Json view_of_plan(const Json& plan) {
     sentences.push_back(
         fmt::format("When it was made its step was simulated to take {}, {:.3f} times the lower "
                     "bound of {} over all plans that were searched.",
-                    seconds_text(certificate.at("simulated_s").get<double>()),
+                    format_seconds(certificate.at("simulated_s").get<double>()),
                     ratio,
-                    seconds_text(certificate.at("lower_bound_s").get<double>())));
+                    format_seconds(certificate.at("lower_bound_s").get<double>())));
     if (const int further = certificate.at("further_batches").get<int>(); further > 0) {
       sentences.push_back(
           fmt::format("{} further global batches were found to fit in memory.", further));

@@ -1,7 +1,6 @@
 #include "entrain/core/report/run_progress.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include <fmt/format.h>
@@ -13,6 +12,7 @@
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/progress.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/report/statistics.h"
 
 namespace entrain {
 namespace {
@@ -30,13 +30,7 @@ std::string clock_text(double seconds) {
 
 // The value that at least `share` of `values` do not exceed; empty of none.
 std::optional<double> value_at(std::vector<double> values, double share) {
-  if (values.empty()) {
-    return std::nullopt;
-  }
-  const double rank = std::ceil(share * static_cast<double>(values.size()));
-  const auto index = static_cast<std::ptrdiff_t>(std::max(1.0, rank)) - 1;
-  std::nth_element(values.begin(), values.begin() + index, values.end());
-  return values[static_cast<std::size_t>(index)];
+  return values.empty() ? std::nullopt : std::optional(percentile(std::move(values), share));
 }
 
 std::vector<double> known_values(const std::deque<RunRow>& rows,

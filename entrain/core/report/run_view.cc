@@ -1,6 +1,5 @@
 // The view of a run's folder.
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -17,7 +16,9 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/report_views.h"
 #include "entrain/core/report/run_rows.h"
+#include "entrain/core/report/statistics.h"
 #include "entrain/core/report/step_view.h"
+#include "entrain/core/report/table.h"
 
 namespace entrain {
 namespace {
@@ -83,36 +84,22 @@ Json steps_of(const RunRows& rows) {
     validation_steps.push_back(row.step);
     validation_losses.push_back(number(row.loss));
   }
-  return {
-      {"step", numbers},
-      {"loss", column(rows, [](const RunRow& row) { return row.loss; })},
-      {"step_s", column(rows, [](const RunRow& row) { return row.step_s; })},
-      {"predicted_step_s", column(rows, [](const RunRow& row) { return row.predicted_step_s; })},
-      {"lower_bound_s", column(rows, [](const RunRow& row) { return row.lower_bound_s; })},
-      {"llm_tokens_per_s",
-       column(rows, [](const RunRow& row) { return rate(row.llm_tokens, row.step_s); })},
-      {"samples_per_s",
-       column(rows, [](const RunRow& row) { return rate(row.samples, row.step_s); })},
-      {"grad_norm", column(rows, [](const RunRow& row) { return row.grad_norm; })},
-      {"learning_rate", column(rows, [](const RunRow& row) { return row.learning_rate; })},
-      {"bubble", column(rows, [](const RunRow& row) { return row.bubble; })},
-      {"data_wait_s", column(rows, [](const RunRow& row) { return row.data_wait_s; })},
-      {"deferred", column(rows, [](const RunRow& row) { return as_number(row.deferred); })},
-      {"lanes_busy_s", lanes_busy(rows)},
-      {"validation", {{"step", validation_steps}, {"loss", validation_losses}}}};
-}
-
-std::optional<double> median_of(std::vector<double> values) {
-  if (values.empty()) {
-    return std::nullopt;
-  }
-  std::sort(values.begin(), values.end());
-  const std::size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
-
-std::string seconds_text(double seconds) {
-  return format_duration(std::chrono::nanoseconds(std::llround(1e9 * seconds)));
+  return {{"step", numbers},
+          {"loss", column(rows, &RunRow::loss)},
+          {"step_s", column(rows, &RunRow::step_s)},
+          {"predicted_step_s", column(rows, &RunRow::predicted_step_s)},
+          {"lower_bound_s", column(rows, &RunRow::lower_bound_s)},
+          {"llm_tokens_per_s",
+           column(rows, [](const RunRow& row) { return rate(row.llm_tokens, row.step_s); })},
+          {"samples_per_s",
+           column(rows, [](const RunRow& row) { return rate(row.samples, row.step_s); })},
+          {"grad_norm", column(rows, &RunRow::grad_norm)},
+          {"learning_rate", column(rows, &RunRow::learning_rate)},
+          {"bubble", column(rows, &RunRow::bubble)},
+          {"data_wait_s", column(rows, &RunRow::data_wait_s)},
+          {"deferred", column(rows, [](const RunRow& row) { return as_number(row.deferred); })},
+          {"lanes_busy_s", lanes_busy(rows)},
+          {"validation", {{"step", validation_steps}, {"loss", validation_losses}}}};
 }
 
 // "200 of 200 steps; loss 6.13 to 1.02; median step 310 ms, 12,300 LLM tokens/s."
@@ -134,10 +121,10 @@ std::string sentence_of(const RunRows& rows, std::int64_t steps) {
   if (!losses.empty()) {
     text += fmt::format("; loss {:.4g} to {:.4g}", losses.front(), losses.back());
   }
-  if (const auto time = median_of(times); time.has_value()) {
+  if (!times.empty()) {
     text += fmt::format("; median step {}, {} LLM tokens/s",
-                        seconds_text(*time),
-                        format_count(std::llround(*median_of(rates))));
+                        format_seconds(median(times)),
+                        format_count(std::llround(median(rates))));
   }
   return text + ".";
 }

@@ -1,12 +1,14 @@
 #include "entrain/core/report/table.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "entrain/core/base/errors.h"
+#include "entrain/core/base/text.h"
 
 namespace entrain {
 namespace {
@@ -24,30 +26,21 @@ bool begins_like_number(std::string_view cell) {
   return !cell.empty() && is_digit(cell.front());
 }
 
-// Code points: every byte that does not continue one.
-std::size_t width_of(std::string_view text) {
-  return static_cast<std::size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-  }));
+// Every byte of UTF-8 that does not continue a character.
+bool begins_character(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
 }
 
-// At most `width` code points: the middle of what is longer is left out.
+// At most `width` characters: the middle of what is longer is left out.
 std::string cut(const std::string& cell, std::size_t width) {
-  if (width_of(cell) <= width) {
+  const std::size_t columns = columns_of(cell);
+  if (columns <= width) {
     return cell;
-  }
-  const auto starts_character = [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U;
-  };
-  std::vector<std::size_t> begins;
-  for (std::size_t i = 0; i < cell.size(); ++i) {
-    if (starts_character(cell[i])) {
-      begins.push_back(i);
-    }
   }
   const std::size_t head = (width - 1) / 2;
   const std::size_t tail = width - 1 - head;
-  return cell.substr(0, begins[head]) + "…" + cell.substr(begins[begins.size() - tail]);
+  return cell.substr(0, begin_of_column(cell, head)) + "…" +
+         cell.substr(begin_of_column(cell, columns - tail));
 }
 
 }  // namespace
@@ -92,7 +85,7 @@ Table::Column Table::column_of(std::size_t index, std::size_t most) const {
     others = others || !(number || cell.empty() || cell == "-");
   }
   for (const std::string& cell : column.cells) {
-    column.width = std::max(column.width, width_of(cell));
+    column.width = std::max(column.width, columns_of(cell));
   }
   column.right = numbers && !others;
   return column;
@@ -130,7 +123,7 @@ std::string Table::text_of(const std::vector<Column>& columns) {
     std::string line;
     for (const Column& column : columns) {
       const std::string cell = cell_of(column);
-      const std::string padding(column.width - width_of(cell), ' ');
+      const std::string padding(column.width - columns_of(cell), ' ');
       line += &column == &columns.front() ? "" : std::string(kGap, ' ');
       line += column.right ? padding + cell : cell + padding;
     }
@@ -145,6 +138,20 @@ std::string Table::text_of(const std::vector<Column>& columns) {
   return text;
 }
 
+std::size_t columns_of(std::string_view text) {
+  return static_cast<std::size_t>(std::ranges::count_if(text, begins_character));
+}
+
+std::size_t begin_of_column(std::string_view text, std::size_t column) {
+  std::size_t byte = 0;
+  for (std::size_t begun = 0; byte < text.size(); ++byte) {
+    if (begins_character(text[byte]) && begun++ == column) {
+      break;
+    }
+  }
+  return byte;
+}
+
 std::string wrap(std::string_view text) {
   std::string result;
   while (!text.empty()) {
@@ -153,14 +160,9 @@ std::string wrap(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
     const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
     std::string margin;
-    while (width_of(line) + margin.size() > kMostColumns) {
-      std::size_t bytes = 0;
-      for (std::size_t columns = margin.size(); bytes < line.size(); ++bytes) {
-        columns += (static_cast<unsigned char>(line[bytes]) & 0xC0U) != 0x80U ? 1 : 0;
-        if (columns > kMostColumns) {
-          break;
-        }
-      }
+    while (columns_of(line) + margin.size() > kMostColumns) {
+      const std::size_t bytes =
+          begin_of_column(line, kMostColumns - std::min(kMostColumns, margin.size()));
       std::size_t at = line.rfind(' ', bytes);
       if (at == std::string_view::npos || at <= indent) {
         at = line.find(' ', bytes);  // one word is wider by itself
@@ -179,6 +181,10 @@ std::string wrap(std::string_view text) {
 
 std::string format_fixed(double value, int digits) {
   return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : "-";
+}
+
+std::string format_seconds(double seconds) {
+  return format_duration(std::chrono::nanoseconds(std::llround(1e9 * seconds)));
 }
 
 std::string format_range(std::span<const int> values) {

@@ -39,12 +39,20 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+// Characters of UTF-8 text, each of which takes a column.
+std::size_t columns_of(std::string_view text);
+// The byte at which the character of this column begins, counted from 0; text.size() if the text
+// ends before it.
+std::size_t begin_of_column(std::string_view text, std::size_t column);
+
 // Breaks lines wider than kMostColumns at blanks; continued lines are indented to the second
 // column.
 std::string wrap(std::string_view text);
 
 // format_fixed(1.256, 2) == "1.26"; "-" for values that are not finite.
 std::string format_fixed(double value, int digits);
+// format_duration() of seconds.
+std::string format_seconds(double seconds);
 // "28-32", or "32" where all of `values` are; "-" of none.
 std::string format_range(std::span<const int> values);
 

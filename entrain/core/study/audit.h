@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "entrain/core/balance/balance.h"
-#include "entrain/core/study/statistics.h"
+#include "entrain/core/report/statistics.h"
 #include "entrain/core/study/study.h"
 
 namespace entrain {

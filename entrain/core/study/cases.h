@@ -12,11 +12,11 @@
 
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/report/gap_causes.h"
+#include "entrain/core/report/statistics.h"
 #include "entrain/core/simulator/network.h"
 #include "entrain/core/spec/assignment.h"
 #include "entrain/core/spec/plan.h"
 #include "entrain/core/study/memory_rule.h"
-#include "entrain/core/study/statistics.h"
 #include "entrain/core/study/study.h"
 
 namespace entrain {

@@ -10,10 +10,10 @@
 
 #include "entrain/core/base/csv.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/report/statistics.h"
 #include "entrain/core/report/table.h"
 #include "entrain/core/study/paper_charts.h"
 #include "entrain/core/study/paper_rows.h"
-#include "entrain/core/study/statistics.h"
 
 namespace entrain {
 namespace {

@@ -11,9 +11,9 @@
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/report/statistics.h"
 #include "entrain/core/study/paper_page.h"
 #include "entrain/core/study/paper_rows.h"
-#include "entrain/core/study/statistics.h"
 
 namespace entrain {
 namespace {

@@ -1,7 +1,5 @@
 #include "entrain/core/study/summary_text.h"
 
-#include <chrono>
-#include <cmath>
 #include <string_view>
 
 #include <fmt/format.h>
@@ -13,10 +11,6 @@ namespace entrain {
 namespace {
 
 constexpr std::size_t kLabels = 2;  // of a row: policy and schedule
-
-std::string duration(double value_s) {
-  return format_duration(std::chrono::nanoseconds(std::llround(value_s * 1e9)));
-}
 
 // What the words of the time table mean, a line each.
 constexpr std::string_view kTimeTerms =
@@ -87,17 +81,17 @@ std::string time_table(const std::vector<CaseSummary>& summaries) {
     std::vector<std::string> cells = {
         summary.policy,
         summary.schedule,
-        duration(summary.step_s),
-        duration(summary.step_p95_s),
+        format_seconds(summary.step_s),
+        format_seconds(summary.step_p95_s),
         format_fixed(summary.vs_best, 3) + "x",
-        duration(summary.lower_bound_s),
+        format_seconds(summary.lower_bound_s),
         format_fixed(100 * summary.gap, 1) + " %",
         format_fixed(100 * summary.bubble, 1) + " %",
         format_fixed(summary.num_slots, 1) + (summary.given_slots > 0 ? "" : " own"),
         format_fixed(summary.deferred, 1),
         format_bytes(summary.peak_bytes)};
     if (means) {
-      cells.insert(cells.begin() + 4, duration(summary.step_mean_s));
+      cells.insert(cells.begin() + 4, format_seconds(summary.step_mean_s));
     }
     if (limited) {
       cells.push_back(summary.over_bytes > 0 ? format_bytes(summary.over_bytes) : "-");

@@ -1,4 +1,4 @@
-#include "entrain/core/study/statistics.h"
+#include "entrain/core/report/statistics.h"
 
 #include <gtest/gtest.h>
 
