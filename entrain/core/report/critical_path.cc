@@ -105,6 +105,14 @@ std::vector<LaneAccount> lane_accounts(const Program& program, const Timeline& t
   return accounts;
 }
 
+int slowest_replica(const Timeline& timeline) {
+  const auto finish_of = [](const std::vector<LaneUsage>& lanes) {
+    return std::ranges::max(lanes, {}, &LaneUsage::finish).finish;
+  };
+  return static_cast<int>(std::ranges::max_element(timeline.lanes, {}, finish_of) -
+                          timeline.lanes.begin());
+}
+
 std::string stages_of_lane(const Program& program, int lane) {
   std::string text;
   for (const StageRef& ref : program.lanes[at(lane)]) {

@@ -46,6 +46,9 @@ struct LaneAccount {
 // Requires  as critical_path().
 std::vector<LaneAccount> lane_accounts(const Program& program, const Timeline& timeline);
 
+// Of several that finish last, the first. Requires  at least one, each with a lane.
+int slowest_replica(const Timeline& timeline);
+
 // "llm 0", "vision 1, llm 0"
 std::string stages_of_lane(const Program& program, int lane);
 

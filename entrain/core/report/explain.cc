@@ -83,14 +83,7 @@ class Explainer {
       chosen = replica_of(request_.sample);
     }
     if (chosen < 0) {
-      std::vector<std::chrono::nanoseconds> latest;
-      for (const std::vector<LaneUsage>& lanes : timeline_.lanes) {
-        latest.push_back(
-            std::max_element(lanes.begin(), lanes.end(), [](const auto& a, const auto& b) {
-              return a.finish < b.finish;
-            })->finish);
-      }
-      chosen = static_cast<int>(std::max_element(latest.begin(), latest.end()) - latest.begin());
+      chosen = slowest_replica(timeline_);
     }
     const int num_slots = assignment_.replicas[at(chosen)].num_slots;
     if (request_.slot >= num_slots) {
@@ -111,10 +104,7 @@ class Explainer {
             timeline_.lanes[at(account.replica)][at(account.lane)].peak_bytes);
       }
     }
-    result_.busiest = *std::max_element(
-        result_.lanes.begin(), result_.lanes.end(), [](const auto& a, const auto& b) {
-          return a.busy() < b.busy();
-        });
+    result_.busiest = *std::ranges::max_element(result_.lanes, {}, &LaneAccount::busy);
     std::int64_t sum = 0;
     for (const LaneAccount& account : accounts) {
       sum += account.lane == result_.busiest.lane ? account.busy().count() : 0;

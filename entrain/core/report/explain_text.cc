@@ -32,13 +32,8 @@ std::string share_of(std::int64_t part, std::int64_t whole) {
          " %";
 }
 
-std::string lane_name(const Plan& plan, int lane) {
-  std::string text = fmt::format("lane {} (", lane);
-  for (const StageRef& ref : plan.lanes[at(lane)]) {
-    text += fmt::format(
-        "{}{} {}", text.back() == '(' ? "" : ", ", plan.modules[at(ref.module)].name, ref.stage);
-  }
-  return text + ")";
+std::string lane_name(const ExplainRequest& request, int lane) {
+  return fmt::format("lane {} ({})", lane, stages_of_lane(request.step->program, lane));
 }
 
 // One cause of the step's time; the causes sum to it.
@@ -78,14 +73,14 @@ std::string certificate_text(const Explanation& explanation, const ExplainReques
     const nanoseconds bound{explanation.bound_ns};
     text += fmt::format(
         "As shares of that bound, on {} of replica {}: {}; the bound includes {} of these.\n",
-        lane_name(*request.plan, explanation.causes.lane),
+        lane_name(request, explanation.causes.lane),
         explanation.causes.replica,
         to_string(explanation.causes, bound),
         share_of(explanation.causes.in_bound.count(), explanation.bound_ns));
   }
   text += fmt::format("\nThe busiest lane of replica {} is {}. Its step:\n",
                       explanation.replica,
-                      lane_name(*request.plan, explanation.busiest.lane));
+                      lane_name(request, explanation.busiest.lane));
   Table table({"  cause", "time", "share"});
   for (const Cause& cause : causes) {
     if (cause.time_ns != 0) {
@@ -130,11 +125,10 @@ std::string path_text(const Explanation& explanation, const ExplainRequest& requ
       rest += share.time_ns;
       continue;
     }
-    table.add_row(
-        {"  " + share.what,
-         fmt::format("replica {} {}", share.replica, lane_name(*request.plan, share.lane)),
-         duration(share.time_ns),
-         share_of(share.time_ns, explanation.step_ns)});
+    table.add_row({"  " + share.what,
+                   fmt::format("replica {} {}", share.replica, lane_name(request, share.lane)),
+                   duration(share.time_ns),
+                   share_of(share.time_ns, explanation.step_ns)});
   }
   if (rest > 0) {
     table.add_row({"  the rest", "", duration(rest), share_of(rest, explanation.step_ns)});
@@ -155,7 +149,7 @@ std::string lanes_text(const Explanation& explanation, const ExplainRequest& req
                "peak memory"});
   for (std::size_t i = 0; i < explanation.lanes.size(); ++i) {
     const LaneAccount& lane = explanation.lanes[i];
-    std::vector<std::string> cells = {"  " + lane_name(*request.plan, lane.lane)};
+    std::vector<std::string> cells = {"  " + lane_name(request, lane.lane)};
     for (const nanoseconds time : {lane.forward,
                                    lane.backward,
                                    lane.fill,

@@ -60,23 +60,10 @@ class Accountant {
 
   void add(GapCause cause, nanoseconds time) { result_.time[at(static_cast<int>(cause))] += time; }
 
-  // Of the replica whose lanes finish last, the first one.
+  // Of the slowest replica.
   [[nodiscard]] const LaneAccount& busiest_lane(const std::vector<LaneAccount>& accounts) const {
-    int last = 0;
-    nanoseconds latest{-1};
-    for (int replica = 0; replica < num_replicas(); ++replica) {
-      for (const LaneUsage& lane : timeline_.lanes[at(replica)]) {
-        if (lane.finish > latest) {
-          latest = lane.finish;
-          last = replica;
-        }
-      }
-    }
-    const auto begin = accounts.begin() + last * program_.num_lanes();
-    return *std::max_element(
-        begin, begin + program_.num_lanes(), [](const LaneAccount& a, const LaneAccount& b) {
-          return a.busy() < b.busy();
-        });
+    const auto begin = accounts.begin() + slowest_replica(timeline_) * program_.num_lanes();
+    return *std::ranges::max_element(begin, begin + program_.num_lanes(), {}, &LaneAccount::busy);
   }
 
   // Forward and backward without launch constants.

@@ -330,20 +330,6 @@ Json gap_of(const StepViewRequest& request) {
           {"causes", list}};
 }
 
-int slowest_replica(const Timeline& timeline) {
-  int slowest = 0;
-  nanoseconds latest{-1};
-  for (std::size_t replica = 0; replica < timeline.lanes.size(); ++replica) {
-    for (const LaneUsage& lane : timeline.lanes[replica]) {
-      if (lane.finish > latest) {
-        latest = lane.finish;
-        slowest = static_cast<int>(replica);
-      }
-    }
-  }
-  return slowest;
-}
-
 // ", whose sample 'x' is 1.8 slots long": of the LLM, where one is longer than a mean slot by a
 // fifth; else empty.
 std::string heaviest_of(const StepViewRequest& request, int replica) {
