@@ -1,10 +1,11 @@
 // entrain audit: what imbalance costs a data-parallel run, from sizes alone.
 #include <cmath>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/base/text.h"
 #include "entrain/core/base/version.h"
 #include "entrain/core/study/audit.h"
-#include "entrain/core/study/audit_page.h"
 #include "entrain/core/study/audit_text.h"
 
 #include "entrain/cli/balance_options.h"

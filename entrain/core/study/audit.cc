@@ -47,6 +47,10 @@ std::int64_t whole(const BalanceRequest::Sample& sample) {
   return std::accumulate(sample.work.begin(), sample.work.end(), std::int64_t{0});
 }
 
+double ratio(std::int64_t time, std::int64_t whole) {
+  return static_cast<double>(time) / static_cast<double>(std::max<std::int64_t>(1, whole));
+}
+
 Samples select(const Samples& samples, const std::vector<int>& rows) {
   Samples result;
   for (const int row : rows) {
@@ -304,9 +308,7 @@ class Audit {
           work = static_cast<std::int64_t>(static_cast<double>(work) * factor);
         }
       }
-      error.over_perfect +=
-          static_cast<double>(timed(request, balance(wrong))) /
-          static_cast<double>(std::max<std::int64_t>(1, report_.perfect_ns.back()));
+      error.over_perfect += ratio(timed(request, balance(wrong)), report_.perfect_ns.back());
     }
   }
 
@@ -322,8 +324,7 @@ class Audit {
           sample.tokens = cap.tokens;
         }
       }
-      cap.step += static_cast<double>(timed(shorter, balance(shorter))) /
-                  static_cast<double>(std::max<std::int64_t>(1, uncapped));
+      cap.step += ratio(timed(shorter, balance(shorter)), uncapped);
     }
   }
 
@@ -331,8 +332,7 @@ class Audit {
     for (AuditPolicy& policy : report_.policies) {
       std::vector<double> ratios;
       for (std::size_t step = 0; step < policy.step_ns.size(); ++step) {
-        ratios.push_back(static_cast<double>(policy.step_ns[step]) /
-                         static_cast<double>(std::max<std::int64_t>(1, report_.perfect_ns[step])));
+        ratios.push_back(ratio(policy.step_ns[step], report_.perfect_ns[step]));
       }
       policy.spread = spread_of(ratios);
       policy.worst = *std::max_element(ratios.begin(), ratios.end());
@@ -364,8 +364,7 @@ class Audit {
       }
       double sum = 0;
       for (std::size_t step = 0; step < found.splits.front().steps.size(); ++step) {
-        sum += static_cast<double>(found.splits.front().steps[step] + constant_ns()) /
-               static_cast<double>(std::max<std::int64_t>(1, report_.perfect_ns[step]));
+        sum += ratio(found.splits.front().steps[step] + constant_ns(), report_.perfect_ns[step]);
       }
       const double mean = sum / steps;
       if (report_.pipeline.over_perfect == 0 || mean < report_.pipeline.over_perfect) {
@@ -390,8 +389,7 @@ double AuditPolicy::seconds() const {
 double AuditReport::bound_over_perfect() const {
   double sum = 0;
   for (std::size_t step = 0; step < bound_ns.size(); ++step) {
-    sum += static_cast<double>(bound_ns[step]) /
-           static_cast<double>(std::max<std::int64_t>(1, perfect_ns[step]));
+    sum += ratio(bound_ns[step], perfect_ns[step]);
   }
   return bound_ns.empty() ? 0 : sum / static_cast<double>(bound_ns.size());
 }

@@ -1,8 +1,8 @@
-#include "entrain/core/study/audit_page.h"
-
+// An audit as a page to look at.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include <fmt/format.h>
 
@@ -78,15 +78,10 @@ std::string bars(const AuditReport& report) {
 
 // Time from the step's begin to the end of its slowest rank.
 std::int64_t length_of(const AuditReport& report, const AuditTimeline& timeline) {
-  const bool lockstep = report.request.layout == Layout::kFsdp;
   std::int64_t length = 0;
-  if (!lockstep) {
+  if (report.request.layout != Layout::kFsdp) {
     for (const std::vector<std::int64_t>& rank : timeline) {
-      std::int64_t sum = 0;
-      for (const std::int64_t time : rank) {
-        sum += time;
-      }
-      length = std::max(length, sum);
+      length = std::max(length, std::accumulate(rank.begin(), rank.end(), std::int64_t{0}));
     }
     return length;
   }
@@ -204,22 +199,21 @@ std::string row_of(const std::vector<std::string>& cells, std::string_view tag) 
   return result + "</tr>\n";
 }
 
-std::string table_of(const std::string& rows) {
+std::string table_html(const AuditCells& cells) {
+  std::string rows = row_of(cells.front(), "th");
+  for (std::size_t row = 1; row < cells.size(); ++row) {
+    rows += row_of(cells[row], "td");
+  }
   return "<div class='wide'><table>" + rows + "</table></div>\n";
 }
 
 // The figures of every policy, and what each does.
 std::string policies_html(const AuditReport& report) {
-  const std::vector<std::vector<std::string>> cells = audit_policy_cells(report);
-  std::string rows = row_of(cells.front(), "th");
-  for (std::size_t row = 1; row < cells.size(); ++row) {
-    rows += row_of(cells[row], "td");
-  }
   std::string names;
   for (const AuditPolicy& policy : report.policies) {
     names += fmt::format("<dt>{}</dt><dd>{}</dd>\n", policy.name, html_text(policy.what));
   }
-  return table_of(rows) +
+  return table_html(audit_policy_cells(report)) +
          "<p class='note'>tokens, memory: of the largest microbatch, activations. LPT: longest "
          "first, onto the least loaded. veomni, loongforge, megatron: the published balancing of "
          "these trainers.</p>\n<dl>" +
@@ -296,32 +290,6 @@ std::string caps_drawing(const AuditReport& report) {
       points);
 }
 
-std::string caps_html(const AuditReport& report) {
-  std::string rows = row_of({"cap in tokens", "samples shortened", "tokens lost", "step"}, "th");
-  for (const AuditCap& cap : report.caps) {
-    rows += row_of({format_count(cap.tokens),
-                    fmt::format("{:.1f} %", 100 * cap.samples),
-                    fmt::format("{:.1f} %", 100 * cap.tokens_lost),
-                    fmt::format("{:.1f} %", 100 * cap.step)},
-                   "td");
-  }
-  return caps_drawing(report) + table_of(rows);
-}
-
-std::string samples_html(const AuditReport& report) {
-  std::vector<std::string> header{"sample", "tokens"};
-  header.insert(header.end(), report.modules.begin(), report.modules.end());
-  std::string rows = row_of(header, "th");
-  for (const AuditSample& sample : report.heaviest) {
-    std::vector<std::string> row{sample.id, format_count(sample.tokens)};
-    for (const std::int64_t work : sample.work_ns) {
-      row.push_back(format_duration(std::chrono::nanoseconds{work}));
-    }
-    rows += row_of(row, "td");
-  }
-  return table_of(rows);
-}
-
 }  // namespace
 
 std::string audit_page(const AuditReport& report, const std::string& made_by) {
@@ -338,7 +306,7 @@ std::string audit_page(const AuditReport& report, const std::string& made_by) {
       "steps; 1 is all work divided by ranks. No assignment is below {:.3f}.</p>\n{}"
       "<h2>What to do next</h2>\n{}"
       "<h2>One step, before and after</h2>\n{}<h2>Work of samples</h2>\n{}"
-      "<h2>What a cap on tokens would buy</h2>\n{}<p class='note'>step: of the sampler's step "
+      "<h2>What a cap on tokens would buy</h2>\n{}{}<p class='note'>step: of the sampler's step "
       "without "
       "a cap; work is shortened in proportion to tokens</p>\n<h2>The samples that cost "
       "most</h2>\n{}"
@@ -352,8 +320,9 @@ std::string audit_page(const AuditReport& report, const std::string& made_by) {
       next_html(report),
       timelines(report),
       histograms(report),
-      caps_html(report),
-      samples_html(report));
+      caps_drawing(report),
+      table_html(audit_cap_cells(report)),
+      table_html(audit_sample_cells(report)));
 }
 
 }  // namespace entrain

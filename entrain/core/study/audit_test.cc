@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
-#include "entrain/core/study/audit_page.h"
 #include "entrain/core/study/audit_text.h"
 #include "entrain/core/study/study_work.h"
 

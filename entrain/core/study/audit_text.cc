@@ -101,44 +101,12 @@ Json samples_json(const std::vector<AuditSample>& samples,
   return result;
 }
 
-std::string policies_table(const AuditReport& report) {
-  const std::vector<std::vector<std::string>> cells = audit_policy_cells(report);
-  Table table(cells.front());
-  for (std::size_t row = 1; row < cells.size(); ++row) {
-    table.add_row(cells[row]);
-  }
-  return table.to_text() + "tokens, memory: of the largest microbatch, activations\n";
-}
-
-// What a table holds, in the line above it.
-std::string titled(std::string_view title, const std::string& table) {
-  return fmt::format("\n{}\n{}", title, table);
-}
-
-std::string heaviest_table(const AuditReport& report) {
-  std::vector<std::string> header{"sample", "tokens"};
-  header.insert(header.end(), report.modules.begin(), report.modules.end());
-  Table table(header);
-  for (const AuditSample& sample : report.heaviest) {
-    std::vector<std::string> row{sample.id, format_count(sample.tokens)};
-    for (const std::int64_t work : sample.work_ns) {
-      row.push_back(format_duration(std::chrono::nanoseconds{work}));
-    }
-    table.add_row(row);
+std::string table_of(const AuditCells& rows) {
+  Table table(rows.front());
+  for (std::size_t row = 1; row < rows.size(); ++row) {
+    table.add_row(rows[row]);
   }
   return table.to_text();
-}
-
-std::string caps_table(const AuditReport& report) {
-  Table table({"cap in tokens", "samples shortened", "tokens lost", "step"});
-  for (const AuditCap& cap : report.caps) {
-    table.add_row({format_count(cap.tokens),
-                   percent(cap.samples),
-                   percent(cap.tokens_lost),
-                   percent(cap.step)});
-  }
-  return table.to_text() +
-         "step: the sampler's, of that without a cap; work in proportion to tokens\n";
 }
 
 }  // namespace
@@ -191,8 +159,8 @@ std::vector<std::string> audit_findings(const AuditReport& report) {
   return out;
 }
 
-std::vector<std::vector<std::string>> audit_policy_cells(const AuditReport& report) {
-  std::vector<std::vector<std::string>> rows{
+AuditCells audit_policy_cells(const AuditReport& report) {
+  AuditCells rows{
       {"samples to ranks by", "step", "× perfect", "± over steps", "worst", "tokens", "memory"}};
   for (const AuditPolicy& policy : report.policies) {
     rows.push_back({policy.name,
@@ -202,6 +170,30 @@ std::vector<std::vector<std::string>> audit_policy_cells(const AuditReport& repo
                     fmt::format("{:.3f}", policy.worst),
                     format_count(policy.most_tokens),
                     policy.most_bytes > 0 ? format_bytes(policy.most_bytes) : "-"});
+  }
+  return rows;
+}
+
+AuditCells audit_sample_cells(const AuditReport& report) {
+  AuditCells rows{{"sample", "tokens"}};
+  rows.front().insert(rows.front().end(), report.modules.begin(), report.modules.end());
+  for (const AuditSample& sample : report.heaviest) {
+    std::vector<std::string>& row =
+        rows.emplace_back(std::vector{sample.id, format_count(sample.tokens)});
+    for (const std::int64_t work : sample.work_ns) {
+      row.push_back(format_duration(std::chrono::nanoseconds{work}));
+    }
+  }
+  return rows;
+}
+
+AuditCells audit_cap_cells(const AuditReport& report) {
+  AuditCells rows{{"cap in tokens", "samples shortened", "tokens lost", "step"}};
+  for (const AuditCap& cap : report.caps) {
+    rows.push_back({format_count(cap.tokens),
+                    percent(cap.samples),
+                    percent(cap.tokens_lost),
+                    percent(cap.step)});
   }
   return rows;
 }
@@ -240,9 +232,12 @@ std::string audit_text(const AuditReport& report) {
   for (const std::string& finding : audit_findings(report)) {
     text += finding + "\n";
   }
-  return text + "\n" + policies_table(report) +
-         titled("The samples that cost most: forward and backward", heaviest_table(report)) +
-         titled("If samples were cut at a number of tokens", caps_table(report));
+  return text + "\n" + table_of(audit_policy_cells(report)) +
+         "tokens, memory: of the largest microbatch, activations\n"
+         "\nThe samples that cost most: forward and backward\n" +
+         table_of(audit_sample_cells(report)) + "\nIf samples were cut at a number of tokens\n" +
+         table_of(audit_cap_cells(report)) +
+         "step: the sampler's, of that without a cap; work in proportion to tokens\n";
 }
 
 Json audit_json(const AuditReport& report) {
