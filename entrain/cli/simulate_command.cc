@@ -18,7 +18,6 @@
 #include "entrain/core/step/step.h"
 #include "entrain/core/study/one_sample.h"
 #include "entrain/core/study/summary.h"
-#include "entrain/core/study/summary_text.h"
 
 #include "entrain/cli/checked_options.h"
 #include "entrain/cli/command.h"

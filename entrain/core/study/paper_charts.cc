@@ -1,5 +1,4 @@
-#include "entrain/core/study/paper_charts.h"
-
+// The drawings of paper_page.h.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -10,6 +9,7 @@
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/report/chart.h"
+#include "entrain/core/study/paper_page.h"
 #include "entrain/core/study/paper_rows.h"
 
 namespace entrain {

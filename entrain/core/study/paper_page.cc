@@ -12,7 +12,6 @@
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/statistics.h"
 #include "entrain/core/report/table.h"
-#include "entrain/core/study/paper_charts.h"
 #include "entrain/core/study/paper_rows.h"
 
 namespace entrain {

@@ -32,6 +32,12 @@ struct PaperPage {
 // Throws    InvalidInput where there is no result of kind "setting".
 PaperPage paper_page(const std::vector<Json>& results, bool quick);
 
+using NamedChart = std::pair<std::string, std::string>;  // file, SVG
+
+// Bars of all settings: step times, variability, memory, splits, ratios; and for each setting in
+// which bubbles are looked at a line a contestant over replicas and over lanes.
+std::vector<NamedChart> paper_charts(const std::vector<Json>& results);
+
 // Each claim by the results, in the order of the page.
 std::vector<PaperVerdict> paper_verdicts(const std::vector<Json>& results);
 

@@ -8,7 +8,6 @@
 #include "entrain/core/base/csv.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
-#include "entrain/core/study/summary_text.h"
 
 namespace entrain {
 namespace {

@@ -1,11 +1,11 @@
-#include "entrain/core/study/summary_text.h"
-
+// The cases of a study as tables for people.
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "entrain/core/base/text.h"
 #include "entrain/core/report/table.h"
+#include "entrain/core/study/summary.h"
 
 namespace entrain {
 namespace {

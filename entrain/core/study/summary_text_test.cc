@@ -1,6 +1,6 @@
-#include "entrain/core/study/summary_text.h"
-
 #include <gtest/gtest.h>
+
+#include "entrain/core/study/summary.h"
 
 namespace entrain {
 namespace {
