@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -24,11 +25,27 @@ const char* word(PaperAnswer answer) {
   return answer == PaperAnswer::kYes ? "yes" : answer == PaperAnswer::kPartly ? "partly" : "no";
 }
 
-// One table of the study.
-struct Csv {
-  explicit Csv(const Cells& header) { add(header); }
-  void add(const Cells& cells) { append_csv_row(text, cells); }
+// One table of the study. Each row begins with what its result has of `keys`.
+class Csv {
+ public:
+  Csv(Cells keys, const Cells& columns) : keys_(std::move(keys)) { append(keys_, columns); }
+
+  void add(const Json& result, const Cells& cells) {
+    Cells row;
+    for (const std::string& key : keys_) {
+      row.push_back(result.value(key, ""));
+    }
+    append(std::move(row), cells);
+  }
   std::string text;
+
+ private:
+  void append(Cells row, const Cells& cells) {
+    row.insert(row.end(), cells.begin(), cells.end());
+    append_csv_row(text, row);
+  }
+
+  Cells keys_;
 };
 
 std::string number(const Json& value) {
@@ -47,18 +64,15 @@ std::string rows_csv(const Results& results, const std::string& kind, const Cell
                          "given_slots",
                          "peak_bytes",
                          "over_bytes"};
-  Cells header;
-  for (const Cells& part : {Cells{"data", "model", "variant"},
-                            extra,
-                            words,
-                            figures,
-                            Cells{"encoder_std_ms", "llm_std_ms", "reason"}}) {
-    header.insert(header.end(), part.begin(), part.end());
+  Cells columns;
+  for (const Cells& part :
+       {extra, words, figures, Cells{"encoder_std_ms", "llm_std_ms", "reason"}}) {
+    columns.insert(columns.end(), part.begin(), part.end());
   }
-  Csv csv(header);
+  Csv csv({"data", "model", "variant"}, columns);
   for (const Json* result : of_kind(results, kind)) {
     for (const Json& row : result->at("rows")) {
-      Cells cells = {result->at("data"), result->at("model"), result->value("variant", "")};
+      Cells cells;
       for (const std::string& key : extra) {
         cells.push_back(number(result->at(key)));
       }
@@ -72,7 +86,7 @@ std::string rows_csv(const Results& results, const std::string& kind, const Cell
       cells.push_back(spread ? fmt::format("{:.4f}", slot_std_ms(*result, row, true)) : "");
       cells.push_back(spread ? fmt::format("{:.4f}", slot_std_ms(*result, row, false)) : "");
       cells.push_back(row.value("reason", ""));
-      csv.add(cells);
+      csv.add(*result, cells);
     }
   }
   return csv.text;
@@ -80,7 +94,7 @@ std::string rows_csv(const Results& results, const std::string& kind, const Cell
 
 // Tables 1, 2 and 5 to 11.
 std::string sizes_csv(const Results& results) {
-  Csv csv(Cells{"data", "model", "devices", "batch", "split", "batches", "b_min", "own_split"});
+  Csv csv({"data", "model"}, {"devices", "batch", "split", "batches", "b_min", "own_split"});
   for (const Json* result : of_kind(results, "setting")) {
     if (result->at("variant") != "") {
       continue;
@@ -88,9 +102,8 @@ std::string sizes_csv(const Results& results) {
     for (const Json& devices : result->at("sizes")) {
       for (const Json& size : devices.at("sizes")) {
         for (const auto& [split, count] : size.at("splits").items()) {
-          csv.add({result->at("data"),
-                   result->at("model"),
-                   number(devices.at("devices")),
+          csv.add(*result,
+                  {number(devices.at("devices")),
                    number(size.at("batch")),
                    split,
                    number(count),
@@ -105,21 +118,12 @@ std::string sizes_csv(const Results& results) {
 
 // Table 4.
 std::string stages_csv(const Results& results) {
-  Csv csv(Cells{"data", "model", "variant", "planner", "split", "draws"});
+  Csv csv({"data", "model", "variant"}, {"planner", "split", "draws"});
   for (const Json* result : of_kind(results, "setting")) {
     for (const auto& [planner, split] : result->at("stages").items()) {
-      if (split.is_string()) {
-        csv.add(
-            {result->at("data"), result->at("model"), result->at("variant"), planner, split, "1"});
-        continue;
-      }
-      for (const auto& [one, count] : split.items()) {
-        csv.add({result->at("data"),
-                 result->at("model"),
-                 result->at("variant"),
-                 planner,
-                 one,
-                 number(count)});
+      const Json draws = split.is_string() ? Json{{split.get<std::string>(), 1}} : split;
+      for (const auto& [one, count] : draws.items()) {
+        csv.add(*result, {planner, one, number(count)});
       }
     }
   }
@@ -128,32 +132,26 @@ std::string stages_csv(const Results& results) {
 
 // Figures 14 and 24 to 26.
 std::string sensitivity_csv(const Results& results) {
-  Csv csv(Cells{"data", "model", "variant", "split", "step_s", "over_best"});
+  Csv csv({"data", "model", "variant"}, {"split", "step_s", "over_best"});
   for (const Json* result : of_kind(results, "setting")) {
     double best = std::numeric_limits<double>::infinity();
     for (const Json& mean : result->at("sensitivity")) {
       best = std::min(best, mean.get<double>());
     }
     for (const auto& [split, mean] : result->at("sensitivity").items()) {
-      csv.add({result->at("data"),
-               result->at("model"),
-               result->at("variant"),
-               split,
-               number(mean),
-               fmt::format("{:.4f}", mean.get<double>() / best)});
+      csv.add(*result, {split, number(mean), fmt::format("{:.4f}", mean.get<double>() / best)});
     }
   }
   return csv.text;
 }
 
 std::string ratios_csv(const Results& results) {
-  Csv csv(Cells{"data", "model", "batch", "p5", "median", "p95", "all"});
+  Csv csv({"data", "model"}, {"batch", "p5", "median", "p95", "all"});
   for (const Json* result : of_kind(results, "setting")) {
     if (result->at("variant") == "") {
       for (const Json& size : result->at("ratios").at("sizes")) {
-        csv.add({result->at("data"),
-                 result->at("model"),
-                 number(size.at("batch")),
+        csv.add(*result,
+                {number(size.at("batch")),
                  number(size.at("p5")),
                  number(size.at("median")),
                  number(size.at("p95")),
@@ -166,17 +164,15 @@ std::string ratios_csv(const Results& results) {
 
 // Figure 13: of the first step, memory free, the replica that has most.
 std::string lanes_csv(const Results& results) {
-  Csv csv(Cells{
-      "data", "model", "variant", "planner", "policy", "schedule", "lane", "activation_bytes"});
+  Csv csv({"data", "model", "variant"},
+          {"planner", "policy", "schedule", "lane", "activation_bytes"});
   for (const Json* result : of_kind(results, "setting")) {
     for (const Contestant& whose : {kDistTrain, kEntrainPaper, kOurs}) {
       const Json* row = row_of(*result, whose, "free");
       const Json bytes = row == nullptr ? Json() : row->value("lane_peak_bytes", Json());
       for (std::size_t lane = 0; lane < bytes.size(); ++lane) {
-        csv.add({result->at("data"),
-                 result->at("model"),
-                 result->at("variant"),
-                 whose.planner,
+        csv.add(*result,
+                {whose.planner,
                  whose.policy,
                  whose.schedule,
                  std::to_string(lane),
@@ -188,13 +184,12 @@ std::string lanes_csv(const Results& results) {
 }
 
 std::string wrong_costs_csv(const Results& results) {
-  Csv csv(Cells{"data", "model", "wrong", "by", "step", "policy", "step_s"});
+  Csv csv({"data", "model"}, {"wrong", "by", "step", "policy", "step_s"});
   for (const Json* result : of_kind(results, "wrong-costs")) {
     for (const Json& row : result->at("rows")) {
       for (const auto& [policy, seconds] : row.at("times").items()) {
-        csv.add({result->at("data"),
-                 result->at("model"),
-                 row.at("wrong"),
+        csv.add(*result,
+                {row.at("wrong"),
                  number(row.at("by")),
                  number(row.at("step")),
                  policy,
