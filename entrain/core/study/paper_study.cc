@@ -13,12 +13,12 @@
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/planner/lane_split.h"
-#include "entrain/core/planner/peer_plans.h"
 #include "entrain/core/planner/plan_search.h"
 #include "entrain/core/planner/single_sample_plan.h"
 #include "entrain/core/planner/stable_batch.h"
 #include "entrain/core/spec/cluster.h"
 #include "entrain/core/step/step.h"
+#include "entrain/core/study/baselines.h"
 #include "entrain/core/study/cases.h"
 #include "entrain/core/study/made_up.h"
 #include "entrain/core/study/paper_batches.h"
@@ -150,13 +150,6 @@ Plan colocated_plan(const Study& study, std::span<const SampleWork> batch) {
   return plan;
 }
 
-Plan plan_or_throw(const FormulaPlan& result) {
-  if (!result.fits()) {
-    throw NothingFits("no plan fits: " + result.reason);
-  }
-  return result.plan;
-}
-
 // Of all devices: how many replicas and which degrees is the planner's choice.
 PlanSearchRequest cluster_request(const Study& study, const std::string& policy) {
   PlanSearchRequest request;
@@ -166,14 +159,11 @@ PlanSearchRequest cluster_request(const Study& study, const std::string& policy)
   return request;
 }
 
-Plan dflop_own(const Study& study) {
-  return plan_or_throw(dflop_plan(cluster_request(study, "dflop")));
-}
-
-Plan orchmllm_own(const Study& study) {
-  PlanSearchRequest request = cluster_request(study, "orchmllm");
-  request.state.shard_optimizer = true;
-  return plan_or_throw(orchmllm_plan(request));
+// DFLOP's, or OrchMLLM's, whose optimizer is sharded.
+Plan peer_plan(const Study& study, const std::string& planner) {
+  BaselineRequest request{.planner = planner, .search = cluster_request(study, planner)};
+  request.search.state.shard_optimizer = planner == "orchmllm";
+  return baseline_plan(study, request);
 }
 
 // What `entrain plan --cluster` finds with every layer recomputed, as all contestants do where
@@ -237,8 +227,8 @@ Json run_setting(const PaperStudy& paper, const Setting& setting) {
       {"b-min", few_samples_plan(request, batch.work)},
       {"four-samples", few_samples_plan(request, std::span(batch.work).first(4))},
       {"dip", colocated_plan(study, batch.work)},
-      {"dflop", dflop_own(study)},
-      {"orchmllm", orchmllm_own(study)}};
+      {"dflop", peer_plan(study, "dflop")},
+      {"orchmllm", peer_plan(study, "orchmllm")}};
 
   Json sensitivity = Json::object();  // where the plan's policy is `entrain` under `1f1b`
   for (const LaneSplit& split : splits.splits) {
