@@ -221,8 +221,9 @@ std::string certificate(const PlanSearchResult& result, const PlanSearchRequest&
   return text + "  " + proof_of(result) + "\n";
 }
 
-double margin(const PlanSearchResult& result, std::int64_t mean_ns) {
-  return 100.0 * (static_cast<double>(mean_ns) / static_cast<double>(result.best().mean_ns) - 1);
+// In percent.
+double margin(const PlanCandidate& best, std::int64_t mean_ns) {
+  return 100.0 * (static_cast<double>(mean_ns) / static_cast<double>(best.mean_ns) - 1);
 }
 
 // What virtual stages gain or cost; empty where plans of one kind alone were simulated to the end.
@@ -240,7 +241,7 @@ std::string virtual_stages(const PlanSearchResult& result) {
                            best.plan.schedule,
                            several ? "without" : "with",
                            other->plan.schedule,
-                           margin(result, other->mean_ns));
+                           margin(best, other->mean_ns));
 }
 
 std::string runners_up(const PlanSearchResult& result, const ModelSpec& model) {
@@ -341,7 +342,7 @@ std::vector<RunnerUp> ranked(const PlanSearchResult& result) {
         others.push_back({&plan,
                           plan.state == CandidateState::kSetAside
                               ? time_over(plan, result.best().steps)
-                              : 1 + margin(result, plan.mean_ns) / 100});
+                              : 1 + margin(result.best(), plan.mean_ns) / 100});
       }
     }
   }
@@ -399,13 +400,12 @@ std::string plan_page(const PlanSearchResult& result,
   text += virtual_stages(result) + hint;
   text += fmt::format("\none replica, first lane to last\n{}\n",
                       lanes_table(best, cluster.memory_bytes));
-  const std::string recomputed = recomputation(best);
-  text += recomputed.empty() ? "" : recomputed + "\n";
-  text += certificate(result, request) + "\n";
-  const std::string others = runners_up(result, model);
-  text += others.empty() ? "" : others + "\n";
-  const std::string short_of_memory = missed(result, model);
-  text += short_of_memory.empty() ? "" : short_of_memory + "\n";
+  for (const std::string& part : {recomputation(best),
+                                  certificate(result, request),
+                                  runners_up(result, model),
+                                  missed(result, model)}) {
+    text += part.empty() ? "" : part + "\n";
+  }
   return text + cuts(result, model, request.recompute);
 }
 
@@ -461,7 +461,7 @@ std::string neighbours_page(const std::vector<PlanNeighbour>& neighbours,
                         neighbour.change,
                         width,
                         time_of(mean),
-                        100.0 * (static_cast<double>(mean) / static_cast<double>(best.mean_ns) - 1),
+                        margin(best, mean),
                         describe(*neighbour.candidate, *request.model),
                         time_of(bound),
                         bound >= best.mean_ns ? ", which alone is slower" : "");

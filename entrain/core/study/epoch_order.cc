@@ -1,6 +1,8 @@
 #include "entrain/core/study/epoch_order.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <span>
 
 #include <fmt/format.h>
@@ -27,12 +29,6 @@ std::vector<std::vector<int>> members_of(const CellOf& cells,
   return result;
 }
 
-void append(std::int64_t value, std::string& bytes) {
-  for (int byte = 0; byte < 8; ++byte) {
-    bytes.push_back(static_cast<char>(static_cast<std::uint64_t>(value) >> (8 * byte) & 0xFFU));
-  }
-}
-
 // numpy's format 1.0: little-endian int64 in rows; `columns` 0: one dimension.
 std::string npy(const std::vector<std::int64_t>& values, int columns) {
   const std::string shape = columns == 0
@@ -47,9 +43,9 @@ std::string npy(const std::vector<std::int64_t>& values, int columns) {
   bytes.push_back(static_cast<char>(header.size() & 0xFFU));
   bytes.push_back(static_cast<char>(header.size() >> 8U));
   bytes += header;
-  for (const std::int64_t value : values) {
-    append(value, bytes);
-  }
+  static_assert(std::endian::native == std::endian::little);
+  const std::span<const std::byte> content = std::as_bytes(std::span(values));
+  bytes.append(reinterpret_cast<const char*>(content.data()), content.size());
   return bytes;
 }
 

@@ -163,6 +163,12 @@ void load_index(Study& study) {
   }
 }
 
+std::vector<int> all_rows(const Study& study) {
+  std::vector<int> rows(study.ids.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  return rows;
+}
+
 // Rows of the batches that the inputs give, and their size; none where batches are drawn.
 void give_batches(Study& study) {
   StudyInputs& inputs = study.inputs;
@@ -171,8 +177,7 @@ void give_batches(Study& study) {
         rows_of_batch_list(read_file(inputs.batch), concat("--batch ", inputs.batch), study.ids);
     inputs.global_batch = static_cast<int>(std::ssize(study.given));
   } else if (inputs.no_repeat) {
-    study.given.resize(study.ids.size());
-    std::iota(study.given.begin(), study.given.end(), 0);
+    study.given = all_rows(study);
     if (inputs.global_batch == 0) {
       inputs.global_batch = static_cast<int>(std::ssize(study.given));
     }
@@ -197,15 +202,6 @@ std::vector<std::int64_t> table_weights(const Study& study) {
     }
   }
   return weights;
-}
-
-std::vector<std::int64_t> index_weights(const Study& study) {
-  std::vector<SampleWork> work;
-  work.reserve(study.samples.size());
-  for (const SampleSizes& sample : study.samples) {
-    work.push_back(sample_work(study.model, sample));
-  }
-  return hold_weights(study.model, work);
 }
 
 // Requires  given batches.
@@ -322,7 +318,9 @@ Study load_study(const StudyInputs& inputs) {
   }
   give_batches(study);
   if (inputs.hold > 1) {
-    study.hold_weights = study.table.has_value() ? table_weights(study) : index_weights(study);
+    study.hold_weights = study.table.has_value()
+                             ? table_weights(study)
+                             : hold_weights(study.model, work_of(study, all_rows(study)));
   }
   if (!inputs.mixture.empty()) {
     study.mixture.emplace(

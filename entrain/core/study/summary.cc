@@ -34,18 +34,18 @@ double median_of(const CaseResult& result, const Figure& figure) {
 std::vector<ModuleSummary> module_summaries(const CaseResult& result, std::size_t num_modules) {
   std::vector<ModuleSummary> summaries;
   for (std::size_t m = 0; m < num_modules; ++m) {
-    ModuleSummary module;
-    module.cv = median_of(result, [m](const CaseStep& step) { return step.balance[m].cv; });
-    module.floor_cv =
-        median_of(result, [m](const CaseStep& step) { return step.balance[m].floor_cv; });
-    module.max_over_mean =
-        median_of(result, [m](const CaseStep& step) { return step.balance[m].max_over_mean; });
-    module.std_s = median_of(result, [m](const CaseStep& step) { return step.balance[m].std_s; });
-    module.replica_cv =
-        median_of(result, [m](const CaseStep& step) { return step.replicas[m].cv; });
-    module.replica_max_over_mean =
-        median_of(result, [m](const CaseStep& step) { return step.replicas[m].max_over_mean; });
-    summaries.push_back(module);
+    const auto over_slots = [&](double SlotBalance::*figure) {
+      return median_of(result, [&](const CaseStep& step) { return step.balance[m].*figure; });
+    };
+    const auto over_replicas = [&](double Spread::*figure) {
+      return median_of(result, [&](const CaseStep& step) { return step.replicas[m].*figure; });
+    };
+    summaries.push_back({.cv = over_slots(&SlotBalance::cv),
+                         .floor_cv = over_slots(&SlotBalance::floor_cv),
+                         .max_over_mean = over_slots(&SlotBalance::max_over_mean),
+                         .std_s = over_slots(&SlotBalance::std_s),
+                         .replica_cv = over_replicas(&Spread::cv),
+                         .replica_max_over_mean = over_replicas(&Spread::max_over_mean)});
   }
   return summaries;
 }

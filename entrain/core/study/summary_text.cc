@@ -235,13 +235,17 @@ std::string gain_text(const std::vector<CaseSummary>& summaries) {
     }
     return nullptr;
   };
-  const CaseSummary* best = nullptr;
-  for (const CaseSummary& summary : summaries) {
-    if (summary.has_result() && summary.fits() &&
-        (best == nullptr || summary.step_s < best->step_s)) {
-      best = &summary;
+  const auto fastest = [&](const auto& eligible) {
+    const CaseSummary* best = nullptr;
+    for (const CaseSummary& summary : summaries) {
+      if (summary.has_result() && summary.fits() && eligible(summary) &&
+          (best == nullptr || summary.step_s < best->step_s)) {
+        best = &summary;
+      }
     }
-  }
+    return best;
+  };
+  const CaseSummary* best = fastest([](const CaseSummary&) { return true; });
   const CaseSummary* from = find("sequential", "1f1b");
   from = from == nullptr && !summaries.empty() && summaries.front().has_result()
              ? &summaries.front()
@@ -273,13 +277,9 @@ std::string gain_text(const std::vector<CaseSummary>& summaries) {
     text += change("policy", find(best->policy, from->schedule));
     text += change("schedule", find(from->policy, best->schedule));
   }
-  const CaseSummary* second = nullptr;
-  for (const CaseSummary& summary : summaries) {
-    if (summary.has_result() && summary.fits() && summary.schedule == best->schedule &&
-        summary.policy != best->policy && (second == nullptr || summary.step_s < second->step_s)) {
-      second = &summary;
-    }
-  }
+  const CaseSummary* second = fastest([&](const CaseSummary& summary) {
+    return summary.schedule == best->schedule && summary.policy != best->policy;
+  });
   if (second != nullptr && second != from) {
     text +=
         fmt::format("; {:.3f}x as fast as the best other policy with that schedule that fits, {}",
