@@ -81,6 +81,18 @@ function quantile(list, fraction) {
   return sorted[low] + (sorted[high] - sorted[low]) * (place - low);
 }
 
+// The least of 0 … count - 1 for which `holds` is true, as it is for all after it; count if there is none.
+function first_where(count, holds) {
+  let low = 0;
+  let high = count;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (holds(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
 // Distances of ticks: 1, 2 or 5 times a power of ten, about `count` of them.
 function tick_step(range, count) {
   const raw = range / Math.max(1, count);

@@ -211,14 +211,8 @@ function point_of_lines(id, lines, step, text, { x_at, y_at, top, bottom }) {
 
 // The place in an increasing list that is nearest to a value.
 function nearest(list, value) {
-  let low = 0;
-  let high = list.length - 1;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (list[middle] < value) low = middle + 1;
-    else high = middle;
-  }
-  return low > 0 && Math.abs(list[low - 1] - value) <= Math.abs(list[low] - value) ? low - 1 : low;
+  const at = first_where(list.length - 1, (k) => list[k] >= value);
+  return at > 0 && Math.abs(list[at - 1] - value) <= Math.abs(list[at] - value) ? at - 1 : at;
 }
 
 function last_known(list) {

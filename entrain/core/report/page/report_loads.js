@@ -2,21 +2,19 @@
 // memory_section(), distributions_section().
 
 // Where the bars of a module's work are: a row a replica, with a bar of all its work at the left if there are several,
-// and one a slot. Its cells are in reading order; `first` is the place of each row's first.
+// and one a slot. Its cells are in reading order.
 function balance_cells(totals, work, width) {
   const [row, left] = [34, 58];
   const whole = totals.length > 1 ? Math.min(120, width * 0.2) : 0;
   const start = left + (whole ? whole + 14 : 0);
   const cells = [];
-  const first = totals.map((total, r) => {
-    const begin = cells.length;
+  totals.forEach((total, r) => {
     if (whole) cells.push({ r, slot: -1, value: total, x: left, width: whole });
     const wide = (width - start) / Math.max(1, work[r]?.length || 0);
     (work[r] || []).forEach((value, slot) => cells.push({ r, slot, value, x: start + slot * wide,
       width: wide }));
-    return begin;
   });
-  return { row, left, whole, start, cells, first, height: totals.length * row };
+  return { row, left, whole, start, cells, height: totals.length * row };
 }
 
 function draw_balance(svg, { totals, work, top, mean, fill }, { row, left, whole, start }, width) {
@@ -135,13 +133,8 @@ const SMALL = [220, 62]; // size of a memory chart, stretched to its column
 
 // The bytes that a curve holds at a time: those of the last step before it.
 function bytes_at({ memory }, time) {
-  let [low, high] = [0, memory.time_ns.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (memory.time_ns[middle] <= time) low = middle + 1;
-    else high = middle;
-  }
-  return low ? memory.bytes[low - 1] : 0;
+  const after = first_where(memory.time_ns.length, (k) => memory.time_ns[k] > time);
+  return after ? memory.bytes[after - 1] : 0;
 }
 
 const curve_colour = (label) => (label === "measured" ? "var(--view-0)" : "var(--view-1)");

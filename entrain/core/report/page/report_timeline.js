@@ -108,16 +108,7 @@ function deferred_arrows({ timeline, lanes }) {
 }
 
 // The first operation that ends after `time`.
-function first_after(lane, time) {
-  let low = 0;
-  let high = lane.end.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (lane.end[middle] > time) high = middle;
-    else low = middle + 1;
-  }
-  return low;
-}
+const first_after = (lane, time) => first_where(lane.end.length, (k) => lane.end[k] > time);
 
 // Rectangles are collected by colour, so that a frame sets each colour once.
 class Layers {
@@ -232,14 +223,9 @@ function collect_lane(chart, lane, frame, layers, texts) {
 
 function fit_text(context, text, width) {
   if (context.measureText(text).width <= width) return text;
-  let low = 0;
-  let high = Math.min(text.length, 200);
-  while (low < high) {
-    const middle = (low + high + 1) >> 1;
-    if (context.measureText(`${text.slice(0, middle)}…`).width <= width) low = middle;
-    else high = middle - 1;
-  }
-  return `${text.slice(0, low)}…`;
+  const cut = (length) => `${text.slice(0, length)}…`;
+  return cut(first_where(Math.min(text.length, 200), (k) => context.measureText(cut(k + 1)).width >
+    width));
 }
 
 // Draws a chart: only the lanes that are on screen, or all of them for print.
