@@ -9,23 +9,10 @@
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/planner/work_times.h"
 
 namespace entrain {
 namespace {
-
-// [module][unit] forward and backward over all stages.
-std::vector<std::vector<std::int64_t>> unit_works(const StepCosts& costs) {
-  std::vector<std::vector<std::int64_t>> result;
-  for (const ModuleCosts& module : costs.modules) {
-    std::vector<std::int64_t>& works = result.emplace_back(at(module.first_unit.back()), 0);
-    for (const StageCosts& stage : module.stages) {
-      for (std::size_t unit = 0; unit < works.size(); ++unit) {
-        works[unit] += (stage.units[unit].time.forward + stage.units[unit].time.backward()).count();
-      }
-    }
-  }
-  return result;
-}
 
 std::vector<int> replicas_of_samples(const StepAssignment& assignment, int num_samples) {
   std::vector<int> result(at(num_samples), 0);
@@ -48,7 +35,7 @@ class Explainer {
         assignment_(request.step->assignment),
         program_(request.step->program),
         timeline_(request.step->timeline),
-        works_(unit_works(costs_)),
+        works_(work_times(costs_)),
         replica_of_(replicas_of_samples(assignment_, costs_.num_samples)) {}
 
   Explanation run() {
@@ -158,22 +145,12 @@ class Explainer {
   }
 
   [[nodiscard]] std::int64_t work_of(int module, const WorkItem& item) const {
-    if (!item.is_chunk()) {
-      return works_[at(module)][at(costs_.unit_of(module, item))];
-    }
     std::int64_t work = 0;
     for (std::size_t stage = 0; stage < costs_.modules[at(module)].stages.size(); ++stage) {
       const OperationTimes time = unit_cost(costs_, module, static_cast<int>(stage), item).time;
       work += (time.forward + time.backward()).count();
     }
     return work;
-  }
-
-  [[nodiscard]] std::int64_t sample_work_ns(int module, int sample) const {
-    const std::vector<int>& first = costs_.modules[at(module)].first_unit;
-    const auto begin = works_[at(module)].begin();
-    return std::accumulate(
-        begin + first[at(sample)], begin + first[at(sample) + 1], std::int64_t{0});
   }
 
   [[nodiscard]] std::vector<int> chosen_samples() const {
@@ -186,8 +163,8 @@ class Explainer {
         continue;
       }
       std::int64_t work = 0;
-      for (int module = 0; module <= costs_.llm_module(); ++module) {
-        work += sample_work_ns(module, sample);
+      for (const std::vector<std::int64_t>& samples : works_) {
+        work += samples[at(sample)];
       }
       heaviest.emplace_back(-work, sample);
     }
@@ -220,9 +197,9 @@ class Explainer {
       if (!llm) {
         story.segment_slots.push_back(slots);
       }
-      story.work_ns.push_back(sample_work_ns(module, sample));
-      const std::int64_t total =
-          std::accumulate(works_[at(module)].begin(), works_[at(module)].end(), std::int64_t{0});
+      const std::vector<std::int64_t>& works = works_[at(module)];
+      story.work_ns.push_back(works[at(sample)]);
+      const std::int64_t total = std::accumulate(works.begin(), works.end(), std::int64_t{0});
       story.of_mean.push_back(total > 0 ? static_cast<double>(story.work_ns.back()) *
                                               costs_.num_samples / static_cast<double>(total)
                                         : 0);
@@ -237,8 +214,8 @@ class Explainer {
   const StepAssignment& assignment_;
   const Program& program_;
   const Timeline& timeline_;
-  std::vector<std::vector<std::int64_t>> works_;  // [module][unit]
-  std::vector<int> replica_of_;                   // [sample]
+  WorkTimes works_;
+  std::vector<int> replica_of_;  // [sample]
   Explanation result_;
 };
 

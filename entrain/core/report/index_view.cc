@@ -126,14 +126,12 @@ Json view_of_index(const std::filesystem::path& path,
   }
   std::string sentence = counted(std::ssize(samples), "sample");
   sentence += media.empty() ? " of text" : concat(" with ", join(media));
-  if (!samples.empty()) {
-    const Json& length = model != nullptr ? distributions.back() : distributions.front();
-    sentence += fmt::format("; {}: {} at the median, {} at the most",
-                            model != nullptr ? "LLM tokens" : "tokens of text",
-                            format_count(length["p50"].get<std::int64_t>()),
-                            format_count(length["max"].get<std::int64_t>()));
-  }
-  view["headline"].push_back(sentence + ".");
+  const Json& length = model != nullptr ? distributions.back() : distributions.front();
+  sentence += fmt::format("; {}: {} at the median, {} at the most.",
+                          model != nullptr ? "LLM tokens" : "tokens of text",
+                          format_count(length["p50"].get<std::int64_t>()),
+                          format_count(length["max"].get<std::int64_t>()));
+  view["headline"].push_back(sentence);
   view["facts"].push_back({"lengths", counts.estimated == 0 ? "exact" : "estimated"});
   view["facts"].push_back({"digest", digest(index)});
   add_warnings(counts, model, view);

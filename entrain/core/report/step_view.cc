@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
@@ -11,6 +12,7 @@
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
+#include "entrain/core/planner/work_times.h"
 #include "entrain/core/report/critical_path.h"
 #include "entrain/core/report/gap_causes.h"
 #include "entrain/core/schedule/schedule.h"
@@ -335,35 +337,31 @@ Json gap_of(const StepViewRequest& request) {
 std::string heaviest_of(const StepViewRequest& request, int replica) {
   const Program& program = *request.program;
   const int llm = program.llm_module();
-  std::map<int, std::int64_t> samples;
-  std::int64_t sum = 0;
+  const std::vector<std::int64_t> work = work_times(*request.costs)[at(llm)];
+  std::set<int> samples;
   std::int64_t slots = 0;
   for (const std::vector<Group>& slot : program.replicas[at(replica)].groups[at(llm)]) {
     slots += slot.empty() ? 0 : 1;
     for (const Group& group : slot) {
       for (const WorkItem& item : group.items) {
-        std::int64_t work = 0;
-        for (int stage = 0; stage < program.num_stages[at(llm)]; ++stage) {
-          const OperationTimes time = unit_cost(*request.costs, llm, stage, item).time;
-          work += (time.forward + time.backward()).count();
-        }
-        samples[item.sample] += work;
-        sum += work;
+        samples.insert(item.sample);
       }
     }
   }
-  const auto heaviest =
-      std::max_element(samples.begin(), samples.end(), [](const auto& a, const auto& b) {
-        return a.second < b.second;
-      });
-  if (heaviest == samples.end() || sum == 0) {
+  std::int64_t sum = 0;
+  int heaviest = -1;
+  for (const int sample : samples) {
+    sum += work[at(sample)];
+    heaviest = heaviest < 0 || work[at(sample)] > work[at(heaviest)] ? sample : heaviest;
+  }
+  if (sum == 0) {
     return "";
   }
-  const double of_mean =
-      static_cast<double>(heaviest->second) * static_cast<double>(slots) / static_cast<double>(sum);
+  const double of_mean = static_cast<double>(work[at(heaviest)]) * static_cast<double>(slots) /
+                         static_cast<double>(sum);
   return of_mean < 1.2 ? ""
                        : fmt::format(", whose sample '{}' is {:.1f} slots long",
-                                     request.sample_ids->at(at(heaviest->first)),
+                                     request.sample_ids->at(at(heaviest)),
                                      of_mean);
 }
 
