@@ -113,13 +113,16 @@ int slowest_replica(const Timeline& timeline) {
                           timeline.lanes.begin());
 }
 
+std::string module_name(const Program& program, int module) {
+  return at(module) < program.module_names.size() ? program.module_names[at(module)]
+                                                  : fmt::format("module {}", module);
+}
+
 std::string stages_of_lane(const Program& program, int lane) {
   std::string text;
   for (const StageRef& ref : program.lanes[at(lane)]) {
-    const std::string module = at(ref.module) < program.module_names.size()
-                                   ? program.module_names[at(ref.module)]
-                                   : fmt::format("module {}", ref.module);
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", module, ref.stage);
+    text += fmt::format(
+        "{}{} {}", text.empty() ? "" : ", ", module_name(program, ref.module), ref.stage);
   }
   return text;
 }

@@ -49,6 +49,8 @@ std::vector<LaneAccount> lane_accounts(const Program& program, const Timeline& t
 // Of several that finish last, the first. Requires  at least one, each with a lane.
 int slowest_replica(const Timeline& timeline);
 
+// "llm"; "module 1" of a program without names.
+std::string module_name(const Program& program, int module);
 // "llm 0", "vision 1, llm 0"
 std::string stages_of_lane(const Program& program, int lane);
 

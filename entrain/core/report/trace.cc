@@ -12,6 +12,7 @@
 #include "entrain/core/base/files.h"
 #include "entrain/core/base/json.h"
 #include "entrain/core/base/json_text.h"
+#include "entrain/core/report/critical_path.h"
 #include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
@@ -71,13 +72,6 @@ class TraceWriter {
     return replica * program_.num_lanes() + lane;
   }
 
-  [[nodiscard]] std::string module_name(int module) const {
-    if (at(module) < program_.module_names.size()) {
-      return program_.module_names[at(module)];
-    }
-    return module == program_.llm_module() ? "llm" : fmt::format("encoder{}", module);
-  }
-
   void next() {
     out_ << (first_ ? "\n" : ",\n");
     first_ = false;
@@ -94,11 +88,8 @@ class TraceWriter {
 
   void write_names(int replica, int lane, const std::string& label) {
     const int pid = process(replica, lane);
-    std::string name = fmt::format("replica {} lane {}:", replica, lane);
-    for (std::size_t i = 0; i < program_.lanes[at(lane)].size(); ++i) {
-      const StageRef& ref = program_.lanes[at(lane)][i];
-      name += fmt::format("{} {} {}", i > 0 ? "," : "", module_name(ref.module), ref.stage);
-    }
+    const std::string name =
+        fmt::format("replica {} lane {}: {}", replica, lane, stages_of_lane(program_, lane));
     write_metadata("process_name", pid, 0, "\"name\": " + json_text(name));
     write_metadata("process_labels", pid, 0, "\"labels\": " + json_text(label));
     write_metadata("process_sort_index", pid, 0, fmt::format("\"sort_index\": {}", pid));
@@ -169,7 +160,7 @@ class TraceWriter {
     llm_slots.erase(std::unique(llm_slots.begin(), llm_slots.end()), llm_slots.end());
     out_ << fmt::format(
         R"(, "module": {}, "stage": {}, "slot": {}, "part": [{}], "samples": [{}], "tokens": {})",
-        json_text(module_name(unit.module)),
+        json_text(module_name(program_, unit.module)),
         unit.stage,
         unit.slot,
         fmt::join(llm_slots, ", "),
