@@ -200,6 +200,10 @@ std::string wrong_costs_csv(const Results& results) {
   return csv.text;
 }
 
+std::string markdown_row(const Cells& cells) {
+  return "| " + join(cells, " | ") + " |\n";
+}
+
 // "0.773 | 0.433–0.944"
 std::string spread_cells(const std::vector<double>& values) {
   const auto [low, high] = std::minmax_element(values.begin(), values.end());
@@ -227,13 +231,12 @@ std::string ablation_table(const Results& results) {
           if (ratios.empty()) {
             continue;
           }
-          text += fmt::format("| {} | {} | {} | {} | {} | {} |\n",
-                              planner,
-                              policy,
-                              schedule,
-                              memory,
-                              spread_cells(ratios),
-                              ratios.size());
+          text += markdown_row({planner,
+                                policy,
+                                schedule,
+                                memory,
+                                spread_cells(ratios),
+                                std::to_string(ratios.size())});
         }
       }
     }
@@ -262,7 +265,7 @@ std::string scale_table(const Results& results) {
                           ? "–"
                           : fmt::format("{:.3f}", step_of(*row) / step_of(*ours)));
     }
-    text += "| " + join(cells, " | ") + " |\n";
+    text += markdown_row(cells);
   }
   return text;
 }
@@ -280,7 +283,7 @@ std::string layout_table(const Results& results) {
         cells.push_back(fmt::format("{:.3f}", step_of(*shared) / step_of(*apart)));
       }
     }
-    text += cells.size() == 3 ? "| " + join(cells, " | ") + " |\n" : "";
+    text += cells.size() == 3 ? markdown_row(cells) : "";
   }
   if (text.empty()) {
     return "In no setting a plan with all modules on the same lanes is faster.\n";
@@ -324,7 +327,7 @@ std::string own_plans_table(const Results& results) {
         const double step = fastest(*result, planner, policy);
         cells.push_back(step == 0 ? "–" : fmt::format("{:.3f}", step / ours));
       }
-      text += "| " + join(cells, " | ") + " |\n";
+      text += markdown_row(cells);
     }
   }
   return text;
@@ -350,11 +353,7 @@ std::string page_of(const Results& results,
       quick ? 3 : 10);
   page += "| claim | where | holds | found |\n|---|---|---|---|\n";
   for (const PaperVerdict& verdict : verdicts) {
-    page += fmt::format("| {} | {} | {} | {} |\n",
-                        verdict.claim,
-                        verdict.source,
-                        word(verdict.answer),
-                        verdict.finding);
+    page += markdown_row({verdict.claim, verdict.source, word(verdict.answer), verdict.finding});
   }
   page +=
       "\n## What makes the difference\n\nEvery choice of plan, policy, schedule and memory, over "
