@@ -35,9 +35,7 @@ constexpr std::size_t kTailBytes = 4;            // checksum of the message
 template <class T>
 void put_fixed(std::string& out, T value) {
   static_assert(std::endian::native == std::endian::little);
-  std::array<char, sizeof(T)> bytes{};
-  std::memcpy(bytes.data(), &value, sizeof(T));
-  out.append(bytes.data(), bytes.size());
+  out.append(reinterpret_cast<const char*>(&value), sizeof(T));
 }
 
 template <class T>

@@ -58,7 +58,7 @@ class Explainer {
     return assignment_.replicas[at(result_.replica)];
   }
 
-  // The one whose lanes finish last, unless another is asked for.
+  // The requested one, that of the requested sample, or the slowest.
   [[nodiscard]] int chosen_replica() const {
     const int count = static_cast<int>(assignment_.replicas.size());
     if (request_.replica >= count) {

@@ -187,7 +187,7 @@ void add_facts(Json& view, const Json& config, const Json& plan) {
   setting("weights from", "/init/from");
 }
 
-// What the run's own folder is asked for, with the file in the message.
+// use() of the JSON in a file, whose name is added to what nlohmann throws.
 template <class Use>
 auto with_file(const std::filesystem::path& path, const Use& use) {
   const Json document = read_json_file(path);

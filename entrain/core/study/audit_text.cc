@@ -53,7 +53,7 @@ void add_largest_sample(const AuditReport& report, std::vector<std::string>& out
   out.push_back(text);
 }
 
-// What no assignment can keep comes before what one would win.
+// Limits that no assignment can keep.
 void add_oversized(const AuditReport& report, std::vector<std::string>& out) {
   if (report.num_over_memory == 0) {
     return;
