@@ -150,7 +150,7 @@ std::vector<Row> assign_all(const std::vector<std::string>& policies,
   apply(options.policy, wanted);
   std::vector<Row> rows;
   for (const std::string& policy : policies) {
-    const bool own = chooses_slots(policy, wanted.options, wanted.objective);
+    const bool own = chooses_slots(policy, wanted);
     step.plan.num_slots =
         own || slots.empty() ? plan_slots : best_slots_of(policy, step, study, slots, options);
     try {

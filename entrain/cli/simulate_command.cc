@@ -194,11 +194,7 @@ CasesRequest cases_request(const SimulateFlags& options,
   request.links = options.links == "node"   ? LinkSharing::kNode
                   : options.links == "lane" ? LinkSharing::kLane
                                             : LinkSharing::kChannel;
-  AssignRequest wanted;
-  apply(options.policy, wanted);
-  request.options = wanted.options;
-  request.objective = wanted.objective;
-  request.assign_threads = wanted.threads;
+  apply(options.policy, request.assign);
   request.slots = slots_to_try(options, study, plan);
   if (!options.assignment.empty()) {
     take_assignment(options.assignment, study, request);

@@ -62,13 +62,11 @@ class CaseRunner {
       : given_(of.policy == kGivenPolicy ? &*request.given : nullptr),
         inputs_(inputs),
         plan_(inputs.plan),
-        links_(request.links) {
+        links_(request.links),
+        request_(request.assign) {
     plan_.policy = of.policy;
     plan_.schedule = of.schedule;
     plan_.num_slots = num_slots;
-    request_.options = request.options;
-    request_.objective = request.objective;
-    request_.threads = request.assign_threads;
     request_.plan = &plan_;
     request_.costs = &inputs.costs;
     request_.step = request.first_step + step;
@@ -232,9 +230,9 @@ void choose_slots(const std::vector<Trial>& trials, std::vector<CaseResult>& res
 
 }  // namespace
 
-bool chooses_slots(const std::string& policy, const EntrainOptions& options, Objective objective) {
-  return policy == "disttrain" ||
-         (policy == "entrain" && options.choose_slots && objective == Objective::kStepTime);
+bool chooses_slots(const std::string& policy, const AssignRequest& request) {
+  return policy == "disttrain" || (policy == "entrain" && request.options.choose_slots &&
+                                   request.objective == Objective::kStepTime);
 }
 
 std::vector<int> slot_candidates(const Plan& plan, int global_batch) {
@@ -292,7 +290,7 @@ std::vector<CaseResult> run_cases(const CasesRequest& request) {
       results.push_back({std::string(kGivenPolicy), schedule, std::vector<CaseStep>(1), 0});
     }
     for (const std::string& policy : request.policies) {
-      const bool own = chooses_slots(policy, request.options, request.objective);
+      const bool own = chooses_slots(policy, request.assign);
       results.push_back({policy,
                          schedule,
                          std::vector<CaseStep>(at(request.steps)),

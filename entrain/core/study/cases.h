@@ -34,9 +34,7 @@ struct CasesRequest {
   // What messages go over. Other than kChannel: over the study's cluster, where it has one
   // (cluster_network()). The policies and the bound know of no sharing.
   LinkSharing links = LinkSharing::kChannel;
-  EntrainOptions options;  // of the policy `entrain`
-  Objective objective = Objective::kStepTime;
-  int assign_threads = 1;  // AssignRequest::threads
+  AssignRequest assign;  // options, objective and threads; the rest is that of each step
   // Numbers of slots per replica that are tried for policies without their own choice: each case
   // runs with its best. Empty: plan.num_slots for all.
   std::vector<int> slots;
@@ -50,8 +48,9 @@ inline constexpr std::string_view kObjection = "the schedule cannot run this pla
 // The policy of CasesRequest::given.
 inline constexpr std::string_view kGivenPolicy = "given";
 
-// Whether the policy takes another number of slots than the plan's at will.
-bool chooses_slots(const std::string& policy, const EntrainOptions& options, Objective objective);
+// Whether the policy takes another number of slots than the plan's at will, by the request's
+// options and objective.
+bool chooses_slots(const std::string& policy, const AssignRequest& request);
 
 // 1, 2, 4, 8, 12, 16, 24, 32 and the plan's own, none above the samples of a replica; rising.
 std::vector<int> slot_candidates(const Plan& plan, int global_batch);

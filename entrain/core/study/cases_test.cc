@@ -141,13 +141,15 @@ TEST(ChoosesSlots, SaysWhatPoliciesDo) {
         slots.back().push_back(replica.num_slots);
       }
     }
-    const bool own = chooses_slots(policy, {}, Objective::kStepTime);
+    const bool own = chooses_slots(policy, {});
     EXPECT_EQ(slots[0] == slots[1], own) << policy;
   }
-  EXPECT_FALSE(chooses_slots("entrain", {}, Objective::kBalance));
-  EntrainOptions options;
-  options.choose_slots = false;
-  EXPECT_FALSE(chooses_slots("entrain", options, Objective::kStepTime));
+  AssignRequest balance;
+  balance.objective = Objective::kBalance;
+  EXPECT_FALSE(chooses_slots("entrain", balance));
+  AssignRequest fixed;
+  fixed.options.choose_slots = false;
+  EXPECT_FALSE(chooses_slots("entrain", fixed));
 }
 
 TEST(SlotCandidates, AreClippedToTheSamplesOfAReplica) {
