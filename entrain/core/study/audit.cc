@@ -196,9 +196,7 @@ class Audit {
     for (const double kept : kKept) {
       const auto cap = static_cast<std::int64_t>(percentile(tokens, kept));
       if (cap > 0 && (report_.caps.empty() || cap < report_.caps.back().tokens)) {
-        AuditCap point;
-        point.tokens = cap;
-        report_.caps.push_back(point);
+        report_.caps.push_back({.tokens = cap});
       }
     }
     const double all = std::accumulate(tokens.begin(), tokens.end(), 0.0);
