@@ -216,7 +216,7 @@ function memory_section(views) {
   const span = Math.max(1, largest(lanes.flatMap((lane) => lane.curves.map((curve) => curve
     .makespan))));
   const keys = [...new Set(lanes.flatMap((lane) => lane.curves.map((curve) => curve.label)))].map((
-    label) => key(label === "measured" ? "var(--view-0)" : "var(--view-1)", label, "line"));
+    label) => key(curve_colour(label), label, "line"));
   if (lanes.some((lane) => Number.isFinite(lane.limit))) keys.push(key("var(--error)", "limit",
     "line"));
   return section("memory", "Memory over the step", make("span", {},
