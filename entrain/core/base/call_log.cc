@@ -49,9 +49,7 @@ LoggedCall call_from_json(const Json& document, const std::string& where) {
   call.what = reader.required<std::string>("what");
   call.communication = reader.optional("communication", false);
   call.number = reader.optional<std::int64_t>("number", -1);
-  for (const auto& [rank, rank_where] : reader.array("group")) {
-    call.group.push_back(value_as<int>(*rank, rank_where));
-  }
+  call.group = reader.list<int>("group");
   call.peer = reader.optional("peer", -1);
   call.channel = reader.optional("channel", -1);
   call.tag = reader.optional<std::uint64_t>("tag", 0);
@@ -88,10 +86,7 @@ Json to_json(const RankDump& dump) {
 
 RankDump rank_dump_from_json(const Json& document, const std::string& where) {
   ObjectReader reader(document, where);
-  const int version = reader.required<int>("version");
-  if (version != kVersion) {
-    reader.fail("version", fmt::format("{} given; this program reads {}", version, kVersion));
-  }
+  reader.check_version(kVersion);
   RankDump dump;
   dump.rank = reader.required<int>("rank");
   dump.num_ranks = reader.required<int>("num_ranks");

@@ -343,6 +343,13 @@ std::vector<std::pair<const Json*, std::string>> ObjectReader::array(const std::
   return elements_of(*value, where(key));
 }
 
+void ObjectReader::check_version(int readable) {
+  const int version = required<int>("version");
+  if (version != readable) {
+    fail("version", fmt::format("{} given; this program reads {}", version, readable));
+  }
+}
+
 std::string ObjectReader::where(const std::string& key) const {
   return key_path(where_, key);
 }

@@ -67,6 +67,11 @@ class ObjectReader {
   ObjectReader object(const std::string& key);
   // Elements of an array with their own `where`; a missing key gives an empty list.
   std::vector<std::pair<const Json*, std::string>> array(const std::string& key);
+  // Their values.
+  template <class T>
+  std::vector<T> list(const std::string& key);
+  // Throws  InvalidInput unless the key `version` has this value.
+  void check_version(int readable);
 
   // "file: path.to.key"
   [[nodiscard]] std::string where(const std::string& key) const;
@@ -107,6 +112,15 @@ template <class T>
 T ObjectReader::optional(const std::string& key, T fallback) {
   const Json* value = find(key);
   return value == nullptr ? fallback : value_as<T>(*value, where(key));
+}
+
+template <class T>
+std::vector<T> ObjectReader::list(const std::string& key) {
+  std::vector<T> values;
+  for (const auto& [value, place] : array(key)) {
+    values.push_back(value_as<T>(*value, place));
+  }
+  return values;
 }
 
 }  // namespace entrain

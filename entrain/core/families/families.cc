@@ -93,10 +93,7 @@ std::int64_t read_token_id(HfConfig& config, std::initializer_list<const char*> 
 
 HfModel hf_model_from_json(const Json& config, const std::string& where) {
   HfConfig reader(config, where);
-  std::vector<std::string> given;
-  for (const auto& [name, place] : reader.reader().array("architectures")) {
-    given.push_back(value_as<std::string>(*name, place));
-  }
+  std::vector<std::string> given = reader.reader().list<std::string>("architectures");
   const bool by_type = given.empty();
   if (by_type) {
     given.push_back(reader.optional("model_type", std::string()));

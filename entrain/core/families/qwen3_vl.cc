@@ -35,10 +35,7 @@ EncoderSpec read_qwen3_vision(HfConfig config, const LlmSpec& llm) {
   vision.table_interpolated = true;
   vision.deepstack_layers = {8, 16, 24};  // the class's default
   if (config.reader().find("deepstack_visual_indexes") != nullptr) {
-    vision.deepstack_layers.clear();
-    for (const auto& [layer, place] : config.reader().array("deepstack_visual_indexes")) {
-      vision.deepstack_layers.push_back(value_as<int>(*layer, place));
-    }
+    vision.deepstack_layers = config.reader().list<int>("deepstack_visual_indexes");
   }
   vision.min_pixels = std::int64_t{256} * 256;  // the processor's defaults
   vision.max_pixels = std::int64_t{4096} * 4096;

@@ -435,11 +435,7 @@ StepAssignment assignment_from_json(const Json& document,
   const BatchIndex index(batch);
   PlacementReader placement(index);
   ObjectReader reader(document, where);
-  const int version = reader.required<int>("version");
-  if (version != kAssignmentVersion) {
-    reader.fail("version",
-                fmt::format("{} given; this program reads {}", version, kAssignmentVersion));
-  }
+  reader.check_version(kAssignmentVersion);
   StepAssignment assignment;
   assignment.policy = reader.optional("policy", std::string());
   assignment.step = reader.optional("step", std::int64_t{0});

@@ -57,9 +57,7 @@ ModulePlan read_module(ObjectReader reader, const std::string& name) {
     plan.stages.push_back({value_as<int>(*bounds[0].first, bounds[0].second),
                            value_as<int>(*bounds[1].first, bounds[1].second)});
   }
-  for (const auto& [layers, where] : reader.array("recompute")) {
-    plan.recompute.push_back(value_as<int>(*layers, where));
-  }
+  plan.recompute = reader.list<int>("recompute");
   reader.finish();
   return plan;
 }
@@ -90,9 +88,7 @@ std::vector<std::vector<StageRef>> read_lanes(ObjectReader& reader, const ModelS
 PlanLimits read_limits(ObjectReader reader) {
   PlanLimits limits;
   limits.bytes_per_lane = reader.optional("bytes_per_lane", limits.bytes_per_lane);
-  for (const auto& [bytes, where] : reader.array("lane_bytes")) {
-    limits.lane_bytes.push_back(value_as<std::int64_t>(*bytes, where));
-  }
+  limits.lane_bytes = reader.list<std::int64_t>("lane_bytes");
   limits.max_deferral = reader.optional("max_deferral", limits.max_deferral);
   limits.chunks = reader.optional("chunks", limits.chunks);
   limits.evaluations = reader.optional("evaluations", limits.evaluations);
@@ -311,10 +307,7 @@ Plan read_plan(const std::filesystem::path& path, const ModelSpec& model) {
 
 Plan plan_from_json(const Json& document, const ModelSpec& model, const std::string& where) {
   ObjectReader reader(document, where);
-  const int version = reader.required<int>("version");
-  if (version != kPlanVersion) {
-    reader.fail("version", fmt::format("{} given; this program reads {}", version, kPlanVersion));
-  }
+  reader.check_version(kPlanVersion);
   if (document.contains("device") && !document.contains("replicas")) {
     throw InvalidInput(where + ": a profile; a plan is needed (entrain plan -o plan.json)");
   }

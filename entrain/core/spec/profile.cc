@@ -266,11 +266,7 @@ Profile profile_from_json(const Json& document, const std::string& where) {
     throw InvalidInput(where + ": a plan; a profile is needed (entrain profile -o profile.json)");
   }
   ObjectReader reader(document, where);
-  const int version = reader.required<int>("version");
-  if (version != kProfileVersion) {
-    reader.fail("version",
-                fmt::format("{} given; this program reads {}", version, kProfileVersion));
-  }
+  reader.check_version(kProfileVersion);
   Profile profile;
   profile.device = reader.required<std::string>("device");
   reader.optional("machine", std::string());  // see profile_machine()

@@ -322,14 +322,6 @@ void check_lora(const LoraSpec& lora, const std::string& where) {
   check_twice(lora.train, where, "train");
 }
 
-std::vector<std::string> read_words(ObjectReader& reader, const std::string& key) {
-  std::vector<std::string> words;
-  for (const auto& [value, where] : reader.array(key)) {
-    words.push_back(value_as<std::string>(*value, where));
-  }
-  return words;
-}
-
 }  // namespace
 
 void freeze_modules(ModelSpec& model,
@@ -443,8 +435,8 @@ LoraSpec read_lora(ObjectReader& reader) {
   LoraSpec lora;
   lora.rank = reader.required<int>("rank");
   lora.alpha = reader.optional<double>("alpha", lora.rank);
-  lora.targets = read_words(reader, "targets");
-  lora.train = read_words(reader, "train");
+  lora.targets = reader.list<std::string>("targets");
+  lora.train = reader.list<std::string>("train");
   return lora;
 }
 
