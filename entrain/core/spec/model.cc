@@ -14,6 +14,15 @@ namespace entrain {
 namespace {
 
 constexpr const char* kLlmName = "llm";
+constexpr std::array<std::string_view, 8> kLayerKindNames = {  // by LayerKind
+    "patch_embedding",
+    "audio_embedding",
+    "encoder_transformer",
+    "windowed_transformer",
+    "projector",
+    "token_embedding",
+    "decoder",
+    "output_head"};
 
 const EncoderSpec& encoder_of(const ModelSpec& model, int module) {
   ENTRAIN_INVARIANT(module >= 0 && module < model.llm_module(),
@@ -24,37 +33,11 @@ const EncoderSpec& encoder_of(const ModelSpec& model, int module) {
 }  // namespace
 
 std::string_view name_of(LayerKind kind) {
-  switch (kind) {
-    case LayerKind::kPatchEmbedding:
-      return "patch_embedding";
-    case LayerKind::kAudioEmbedding:
-      return "audio_embedding";
-    case LayerKind::kEncoderTransformer:
-      return "encoder_transformer";
-    case LayerKind::kWindowedTransformer:
-      return "windowed_transformer";
-    case LayerKind::kProjector:
-      return "projector";
-    case LayerKind::kTokenEmbedding:
-      return "token_embedding";
-    case LayerKind::kDecoder:
-      return "decoder";
-    case LayerKind::kOutputHead:
-      return "output_head";
-  }
-  ENTRAIN_INVARIANT(false, "unknown layer kind");
+  return kLayerKindNames.at(static_cast<std::size_t>(kind));
 }
 
-std::span<const LayerKind> layer_kinds() {
-  static constexpr std::array kKinds = {LayerKind::kPatchEmbedding,
-                                        LayerKind::kAudioEmbedding,
-                                        LayerKind::kEncoderTransformer,
-                                        LayerKind::kWindowedTransformer,
-                                        LayerKind::kProjector,
-                                        LayerKind::kTokenEmbedding,
-                                        LayerKind::kDecoder,
-                                        LayerKind::kOutputHead};
-  return kKinds;
+std::span<const std::string_view> layer_kind_names() {
+  return kLayerKindNames;
 }
 
 bool has_attention(LayerKind kind) {

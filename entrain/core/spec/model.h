@@ -26,8 +26,8 @@ enum class LayerKind : std::uint8_t {
   kDecoder,              // causal attention within a sample
   kOutputHead,           // final norm, logits and loss at target tokens: the LLM's last layer
 };
-std::string_view name_of(LayerKind kind);  // "patch_embedding", "decoder", …
-std::span<const LayerKind> layer_kinds();  // all of them
+std::string_view name_of(LayerKind kind);              // "patch_embedding", "decoder", …
+std::span<const std::string_view> layer_kind_names();  // [LayerKind]
 bool has_attention(LayerKind kind);
 
 enum class Modality : std::uint8_t { kVision, kAudio };

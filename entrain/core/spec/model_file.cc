@@ -81,9 +81,7 @@ void read_block(ObjectReader& reader, BlockSpec& block) {
   block.output_bias = reader.optional("output_bias", block.output_bias);
   block.mlp_bias = reader.optional("mlp_bias", block.mlp_bias);
   block.frozen = reader.optional("frozen", block.frozen);
-  for (const auto& [pattern, place] : reader.array("frozen_parameters")) {
-    block.frozen_parameters.push_back(value_as<std::string>(*pattern, place));
-  }
+  block.frozen_parameters = reader.list<std::string>("frozen_parameters");
   if (reader.has("lora")) {
     ObjectReader lora = reader.object("lora");
     block.lora = read_lora(lora);
@@ -305,12 +303,8 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
     encoder.min_pixels = reader.optional("min_pixels", encoder.min_pixels);
     encoder.max_pixels = reader.optional("max_pixels", encoder.max_pixels);
     encoder.window_size = reader.optional("window_size", encoder.window_size);
-    for (const auto& [layer, place] : reader.array("full_attention_layers")) {
-      encoder.full_attention_layers.push_back(value_as<int>(*layer, place));
-    }
-    for (const auto& [layer, place] : reader.array("deepstack_layers")) {
-      encoder.deepstack_layers.push_back(value_as<int>(*layer, place));
-    }
+    encoder.full_attention_layers = reader.list<int>("full_attention_layers");
+    encoder.deepstack_layers = reader.list<int>("deepstack_layers");
     encoder.frames_per_second = reader.optional("frames_per_second", encoder.frames_per_second);
     encoder.default_frame_width =
         reader.optional("default_frame_width", encoder.default_frame_width);
@@ -341,15 +335,11 @@ LlmSpec read_llm(ObjectReader reader) {
   if (reader.has("rope_scaling")) {
     llm.rope_scaling = read_scaling(reader.object("rope_scaling"));
   }
-  for (const auto& [pairs, place] : reader.array("mrope_sections")) {
-    llm.mrope_sections.push_back(value_as<int>(*pairs, place));
-  }
+  llm.mrope_sections = reader.list<int>("mrope_sections");
   llm.mrope_interleaved = reader.optional("mrope_interleaved", llm.mrope_interleaved);
   llm.position_rows = reader.optional("position_rows", llm.position_rows);
   llm.sliding_window = reader.optional("sliding_window", llm.sliding_window);
-  for (const auto& [layer, place] : reader.array("full_attention_layers")) {
-    llm.full_attention_layers.push_back(value_as<int>(*layer, place));
-  }
+  llm.full_attention_layers = reader.list<int>("full_attention_layers");
   llm.full_image_attention = reader.optional("full_image_attention", llm.full_image_attention);
   llm.cross_attention = reader.optional("cross_attention", llm.cross_attention);
   llm.deepstack = reader.optional("deepstack", llm.deepstack);

@@ -486,10 +486,7 @@ TEST(ShapeDigest, SeesShapesAlone) {
 }
 
 TEST(NameOf, SpellsKindsAndModalities) {
-  std::set<std::string_view> names;
-  for (const LayerKind kind : layer_kinds()) {
-    names.insert(name_of(kind));
-  }
+  const std::set<std::string_view> names(layer_kind_names().begin(), layer_kind_names().end());
   EXPECT_EQ(names.size(), 8U) << "each kind once";
   EXPECT_EQ(name_of(LayerKind::kPatchEmbedding), "patch_embedding");
   EXPECT_EQ(name_of(LayerKind::kAudioEmbedding), "audio_embedding");

@@ -1,6 +1,6 @@
 #include "entrain/core/spec/profile.h"
 
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <optional>
 #include <set>
@@ -19,14 +19,12 @@ constexpr int kProfileVersion = 1;
 
 LayerKind read_kind(ObjectReader& reader) {
   const auto given = reader.required<std::string>("kind");
-  std::vector<std::string> names;
-  for (const LayerKind kind : layer_kinds()) {
-    if (name_of(kind) == given) {
-      return kind;
-    }
-    names.emplace_back(name_of(kind));
+  const std::vector<std::string> names(layer_kind_names().begin(), layer_kind_names().end());
+  const auto found = std::ranges::find(names, given);
+  if (found == names.end()) {
+    reader.fail("kind", fmt::format("'{}' is not a layer kind{}", given, suggestion(given, names)));
   }
-  reader.fail("kind", fmt::format("'{}' is not a layer kind{}", given, suggestion(given, names)));
+  return static_cast<LayerKind>(found - names.begin());
 }
 
 // A measurement that was no number becomes null in JSON, which otherwise counts as a missing key.

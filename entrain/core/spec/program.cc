@@ -1,5 +1,7 @@
 #include "entrain/core/spec/program.h"
 
+#include <array>
+
 #include <fmt/format.h>
 
 #include "entrain/core/base/at.h"
@@ -7,6 +9,19 @@
 
 namespace entrain {
 namespace {
+
+constexpr std::array<std::string_view, 11> kOperationNames = {  // by OperationKind
+    "forward",
+    "backward",
+    "backward_input",
+    "backward_weight",
+    "send",
+    "receive",
+    "reduce_gradients",
+    "clip_norm",
+    "optimizer_step",
+    "gather_parameters",
+    "sync_tied"};
 
 std::string name_of_module(const Program& program, int module) {
   if (at(module) < program.module_names.size()) {
@@ -41,31 +56,7 @@ void add_serving(const Program& program,
 }  // namespace
 
 std::string_view name_of(OperationKind kind) {
-  switch (kind) {
-    case OperationKind::kForward:
-      return "forward";
-    case OperationKind::kBackward:
-      return "backward";
-    case OperationKind::kBackwardInput:
-      return "backward_input";
-    case OperationKind::kBackwardWeight:
-      return "backward_weight";
-    case OperationKind::kSend:
-      return "send";
-    case OperationKind::kReceive:
-      return "receive";
-    case OperationKind::kReduceGradients:
-      return "reduce_gradients";
-    case OperationKind::kClipNorm:
-      return "clip_norm";
-    case OperationKind::kOptimizerStep:
-      return "optimizer_step";
-    case OperationKind::kGatherParameters:
-      return "gather_parameters";
-    case OperationKind::kSyncTied:
-      return "sync_tied";
-  }
-  ENTRAIN_INVARIANT(false, "unknown operation kind");
+  return kOperationNames.at(static_cast<std::size_t>(kind));
 }
 
 const Group& group_of(const ReplicaProgram& replica, const UnitKey& unit) {

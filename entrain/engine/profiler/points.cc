@@ -1,5 +1,6 @@
 #include "entrain/engine/profiler/points.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -50,16 +51,12 @@ MeasuredLayer read_layer(ObjectReader reader) {
   MeasuredLayer layer;
   layer.module = reader.required<std::string>("module");
   const auto kind = reader.required<std::string>("kind");
-  bool known = false;
-  for (const LayerKind candidate : layer_kinds()) {
-    if (name_of(candidate) == kind) {
-      layer.kind = candidate;
-      known = true;
-    }
-  }
-  if (!known) {
+  const auto names = layer_kind_names();
+  const auto found = std::ranges::find(names, kind);
+  if (found == names.end()) {
     reader.fail("kind", concat("'", kind, "' is not a layer kind"));
   }
+  layer.kind = static_cast<LayerKind>(found - names.begin());
   layer.tensor_parallel = reader.required<int>("tensor_parallel");
   layer.complete = reader.required<bool>("complete");
   layer.activation_bytes_per_token = reader.required<double>("activation_bytes_per_token");
@@ -130,10 +127,7 @@ Json to_json(const MeasuredPoints& points) {
 
 MeasuredPoints points_from_json(const Json& document, const std::string& where) {
   ObjectReader reader(document, where);
-  const int version = reader.required<int>("version");
-  if (version != kVersion) {
-    reader.fail("version", concat(version, " given; this program reads ", kVersion));
-  }
+  reader.check_version(kVersion);
   MeasuredPoints points;
   points.settings = reader.at("settings");
   points.seconds = reader.required<double>("seconds");
