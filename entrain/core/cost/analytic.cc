@@ -57,31 +57,24 @@ const std::vector<DeviceModel>& devices() {
   return kDevices;
 }
 
-// Costs of operations on a device and its links.
-class DeviceCosts {
- public:
-  explicit DeviceCosts(const DeviceModel& device) : device_(device) {}
-
-  [[nodiscard]] CostCurve curve(double pair_flops,
-                                double token_flops,
-                                double token_bytes,
-                                const Exchange& exchange) const {
-    const double flops_per_ns = device_.peak_flops * device_.efficiency * 1e-9;
-    CostCurve result;
-    result.per_pair_ns = pair_flops / flops_per_ns;
-    result.per_token_ns =
-        token_flops / flops_per_ns + token_bytes / device_.memory_bytes_per_second * 1e9;
-    if (device_.link.bytes_per_second > 0) {
-      result.per_token_ns += exchange.bytes_per_token / device_.link.bytes_per_second * 1e9;
-    }
-    result.per_launch_ns = device_.launch_seconds * 1e9 +
-                           exchange.collectives * static_cast<double>(device_.link.latency.count());
-    return result;
+// An operation on a device and its links.
+CostCurve cost_curve(const DeviceModel& device,
+                     double pair_flops,
+                     double token_flops,
+                     double token_bytes,
+                     const Exchange& exchange) {
+  const double flops_per_ns = device.peak_flops * device.efficiency * 1e-9;
+  CostCurve result;
+  result.per_pair_ns = pair_flops / flops_per_ns;
+  result.per_token_ns =
+      token_flops / flops_per_ns + token_bytes / device.memory_bytes_per_second * 1e9;
+  if (device.link.bytes_per_second > 0) {
+    result.per_token_ns += exchange.bytes_per_token / device.link.bytes_per_second * 1e9;
   }
-
- private:
-  const DeviceModel& device_;
-};
+  result.per_launch_ns = device.launch_seconds * 1e9 +
+                         exchange.collectives * static_cast<double>(device.link.latency.count());
+  return result;
+}
 
 void check(const DeviceModel& device) {
   if (!(device.peak_flops > 0 && device.memory_bytes_per_second > 0)) {
@@ -121,18 +114,18 @@ LayerProfile layer_profile(const ModelSpec& model,
       static_cast<double>(dtype_bytes(device.dtype, "device model '" + device.name + "'"));
   const LayerWork work = device_work(model, module, layer, bytes, tensor, context);
   const LayerExchange exchange = layer_exchange(model, module, layer, bytes, tensor, context);
-  const DeviceCosts costs(device);
   LayerProfile entry;
   entry.module = module_name(model, module);
   entry.kind = layer_kind(model, module, layer);
   entry.tensor_parallel = tensor;
   entry.context_parallel = context;
-  entry.forward =
-      costs.curve(work.attention_flops, work.matrix_flops, work.moved_bytes, exchange.forward);
-  entry.backward_input = costs.curve(
-      2 * work.attention_flops, work.matrix_flops, 2 * work.moved_bytes, exchange.backward_input);
-  entry.backward_weight =
-      costs.curve(0, work.matrix_flops, work.weight_moved_bytes, exchange.backward_weight);
+  const auto curve = [&](double pair_flops, double moved_bytes, const Exchange& received) {
+    return cost_curve(device, pair_flops, work.matrix_flops, moved_bytes, received);
+  };
+  entry.forward = curve(work.attention_flops, work.moved_bytes, exchange.forward);
+  entry.backward_input =
+      curve(2 * work.attention_flops, 2 * work.moved_bytes, exchange.backward_input);
+  entry.backward_weight = curve(0, work.weight_moved_bytes, exchange.backward_weight);
   entry.activation_bytes_per_token = work.activation_bytes;
   entry.output_bytes_per_token = work.output_bytes;
   return entry;

@@ -35,7 +35,6 @@ std::vector<StateBytes> lane_states(const ModelSpec& model,
                                     const Plan& plan,
                                     const StateOptions& options) {
   const std::int64_t parameter_bytes = dtype_bytes(options.parameter_dtype, "parameters");
-  const std::int64_t gradient_bytes = dtype_bytes(options.gradient_dtype, "gradients");
   const bool master = options.parameter_dtype != "float32";
   const std::int64_t optimizer_bytes = (2 + (master ? 1 : 0)) * kFloat32Bytes;
   std::vector<StateBytes> result;
@@ -48,7 +47,7 @@ std::vector<StateBytes> lane_states(const ModelSpec& model,
               ? std::int64_t{plan.replicas} * plan.modules[at(ref.module)].context_parallel
               : 1;
       state.parameter_bytes += counts.all * parameter_bytes;
-      state.gradient_bytes += counts.trainable * gradient_bytes;
+      state.gradient_bytes += counts.trainable * kFloat32Bytes;
       state.optimizer_bytes += (counts.trainable * optimizer_bytes + sharers - 1) / sharers;
     }
   }

@@ -17,7 +17,6 @@ namespace entrain {
 
 struct StateOptions {
   std::string parameter_dtype = "float32";  // as in dtype_bytes()
-  std::string gradient_dtype = "float32";   // of the gradients added up over a step
   bool shard_optimizer = false;  // optimizer states sharded over replicas and context ranks
 };
 
@@ -33,11 +32,11 @@ struct StateBytes {
 };
 
 // Parameters are those of LayerCounts::per_device() at each module's tensor parallelism; gradients
-// and optimizer states exist only for trainable ones. The optimizer is AdamW: two float32
-// moments per parameter, and a float32 master copy if parameters are not float32 themselves.
-// If sharded, a stage's optimizer states divide by replicas × context_parallel, rounded up.
-// Temporary buffers of reductions and gathers are not counted: they belong in a
-// reserve.
+// and optimizer states exist only for trainable ones. Gradients are added up in float32. The
+// optimizer is AdamW: two float32 moments per parameter, and a float32 master copy if parameters
+// are not float32 themselves. If sharded, a stage's optimizer states divide by replicas ×
+// context_parallel, rounded up. Temporary buffers of reductions and gathers are not counted: they
+// belong in a reserve.
 //
 // Shapes    result: [lane].
 // Requires  a plan that is valid for the model, without sharding_obstacle().

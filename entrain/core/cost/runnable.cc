@@ -25,29 +25,25 @@ bool engine_reads(const ModelSpec& model, const SampleSizes& sample) {
          });
 }
 
-std::string engine_obstacle(const Plan& plan, const ModelSpec& model) {
+void check_runnable(const Plan& plan, const ModelSpec& model, const std::string& where) {
   for (std::size_t m = 0; m < plan.modules.size(); ++m) {
     const ModulePlan& module = plan.modules[m];
     if (module.context_parallel > kMostContextParallel) {
-      return fmt::format("module '{}' has context_parallel {}; this engine runs {}",
-                         module.name,
-                         module.context_parallel,
-                         kMostContextParallel);
+      throw InvalidInput(fmt::format("{}: module '{}' has context_parallel {}; this engine runs {}",
+                                     where,
+                                     module.name,
+                                     module.context_parallel,
+                                     kMostContextParallel));
     }
     const std::string obstacle =
         sharding_obstacle(model, static_cast<int>(m), module.tensor_parallel);
     if (!obstacle.empty()) {
-      return fmt::format(
-          "module '{}' has tensor_parallel {}: {}", module.name, module.tensor_parallel, obstacle);
+      throw InvalidInput(fmt::format("{}: module '{}' has tensor_parallel {}: {}",
+                                     where,
+                                     module.name,
+                                     module.tensor_parallel,
+                                     obstacle));
     }
-  }
-  return "";
-}
-
-void check_runnable(const Plan& plan, const ModelSpec& model, const std::string& where) {
-  const std::string obstacle = engine_obstacle(plan, model);
-  if (!obstacle.empty()) {
-    throw InvalidInput(fmt::format("{}: {}", where, obstacle));
   }
 }
 

@@ -22,13 +22,9 @@ inline bool engine_runs(OperationKind kind) {
 // Images, audio and text; video only if every vision encoder says how it is sampled.
 bool engine_reads(const ModelSpec& model, const SampleSizes& sample);
 
-// Why the engine cannot run the plan: context parallelism, or a tensor parallelism with a
-// sharding_obstacle(). Names the module; empty if it can.
-//
 // Requires  a plan that is valid for the model.
-std::string engine_obstacle(const Plan& plan, const ModelSpec& model);
-
-// Throws  InvalidInput with `where` if there is an engine_obstacle().
+// Throws    InvalidInput with `where` and the module if the engine cannot run the plan: context
+//           parallelism, or a tensor parallelism with a sharding_obstacle().
 void check_runnable(const Plan& plan, const ModelSpec& model, const std::string& where);
 
 // Removes entries at degrees that the engine does not run from the profile, so that no search uses

@@ -1,15 +1,14 @@
 #include "entrain/core/cost/step_costs.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <string_view>
 #include <utility>
 
 #include <fmt/format.h>
 
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
+#include "entrain/core/cost/dtype.h"
 #include "entrain/core/cost/sharding.h"
 #include "entrain/core/cost/trained_profile.h"
 #include "entrain/core/spec/training.h"
@@ -38,11 +37,6 @@ struct Run {
   int count = 0;            // > 0
 };
 
-bool equal(const CostWeights& a, const CostWeights& b) {
-  return a.per_pair == b.per_pair && a.per_token == b.per_token &&
-         a.per_target_token == b.per_target_token;
-}
-
 // Costs per feature, summed over the layers of a stage.
 struct Rates {
   CostWeights weights;
@@ -56,10 +50,7 @@ struct Rates {
         curve.per_token_ns;
     per_launch += curve.per_launch_ns;
   }
-  bool operator==(const Rates& other) const {
-    return equal(weights, other.weights) && per_window_pair == other.per_window_pair &&
-           per_launch == other.per_launch;
-  }
+  bool operator==(const Rates&) const = default;
   [[nodiscard]] double of(const Features& unit) const {
     return weights.per_pair * unit.pairs + per_window_pair * unit.window_pairs +
            weights.per_token * unit.tokens + weights.per_target_token * unit.target_tokens;
@@ -75,12 +66,7 @@ struct StageRates {
   CostWeights recompute;          // likewise, restored in backward
   CostWeights recompute_largest;  // of one decoder, and of the output head
 
-  bool operator==(const StageRates& other) const {
-    return forward == other.forward && backward_input == other.backward_input &&
-           backward_weight == other.backward_weight && split == other.split &&
-           equal(activation, other.activation) && equal(recompute, other.recompute) &&
-           equal(recompute_largest, other.recompute_largest);
-  }
+  bool operator==(const StageRates&) const = default;
   void keep(double bytes, LayerKind kind) { of_kind(activation, kind) += bytes; }
   void bring_back(double bytes, LayerKind kind) {
     of_kind(recompute, kind) += bytes;
@@ -163,12 +149,8 @@ class Total {
 };
 
 std::int64_t bytes_of_dtype(const Profile& profile) {
-  constexpr std::array<std::pair<std::string_view, std::int64_t>, 4> kSizes = {
-      {{"float32", 4}, {"bfloat16", 2}, {"float16", 2}, {"float64", 8}}};
-  for (const auto& [name, bytes] : kSizes) {
-    if (profile.dtype == name) {
-      return bytes;
-    }
+  if (const auto bytes = known_dtype_bytes(profile.dtype)) {
+    return *bytes;
   }
   throw InvalidInput(fmt::format(
       "the profile of '{}' has dtype '{}'; allowed: float32, bfloat16, float16, float64",

@@ -66,6 +66,7 @@ struct CostWeights {
   double per_pair = 0;
   double per_token = 0;
   double per_target_token = 0;
+  bool operator==(const CostWeights&) const = default;
 };
 
 // How a sample's cost on an LLM stage is distributed over its tokens: all that chunks need. Only
