@@ -22,12 +22,7 @@ constexpr double kGrowth = 0.8;  // of a second construction, where few samples 
 constexpr std::size_t kFewSamples = 2048;
 constexpr int kMostAttempts = 50;  // to find a place for every sample within the limits
 
-std::int64_t whole_work(const BalanceRequest& request, int sample) {
-  const auto& work = request.samples[at(sample)].work;
-  return std::accumulate(work.begin(), work.begin() + request.num_modules, std::int64_t{0});
-}
-
-// [sample] its place in `order`'s sense: by rising `key`, ties by index.
+// Samples by rising `key`, ties by index.
 std::vector<int> rising(const std::vector<std::int64_t>& key) {
   std::vector<int> order(key.size());
   std::iota(order.begin(), order.end(), 0);
@@ -42,15 +37,13 @@ class Construction {
   // With `growth` below 1 each microbatch gets that share of the one before, whatever the step
   // grows by: the largest samples make the first ones long, which the others there can fill.
   explicit Construction(const BalanceRequest& request, double growth = 1)
-      : request_(request), loads_(request), by_share_(growth < 1) {
+      : request_(request), loads_(request), by_share_(growth < 1), whole_(whole_work(request)) {
     for (int microbatch = 0; microbatch < request.microbatches; ++microbatch) {
       microbatch_share_.push_back(microbatch == 0 ? 1 : microbatch_share_.back() * growth);
     }
-    for (int sample = 0; sample < static_cast<int>(request.samples.size()); ++sample) {
-      whole_.push_back(whole_work(request, sample));
+    for (const BalanceRequest::Sample& sample : request.samples) {
       for (int module = 0; module < request.num_modules; ++module) {
-        share_[at(module)] +=
-            static_cast<double>(request.samples[at(sample)].work[at(module)]) / request.ranks;
+        share_[at(module)] += static_cast<double>(sample.work[at(module)]) / request.ranks;
       }
     }
   }
@@ -193,10 +186,7 @@ class Shortest {
 }  // namespace
 
 std::vector<CellOf> first_assignments(const BalanceRequest& request, std::size_t most) {
-  std::vector<std::int64_t> key;  // of the order of placing
-  for (int sample = 0; sample < static_cast<int>(request.samples.size()); ++sample) {
-    key.push_back(whole_work(request, sample));
-  }
+  std::vector<std::int64_t> key = whole_work(request);  // of the order of placing
   // Different ways lead to different valleys of the search: some of each are kept.
   Shortest best(request, std::max<std::size_t>(1, most / 4));
   best.offer(drawn_cells(request));

@@ -145,6 +145,10 @@ void find_violations(const BalanceRequest& request,
 
 }  // namespace
 
+std::vector<std::int64_t> whole_work(const BalanceRequest& request) {
+  return work_of(request, 0, request.num_modules);
+}
+
 void check_request(const BalanceRequest& request) {
   if (request.ranks < 1 || request.microbatches < 1) {
     throw InvalidInput(fmt::format("{} × {}; at least 1 of each is needed",
@@ -244,7 +248,7 @@ std::int64_t step_time(const BalanceRequest& request, const CellOf& cells) {
 }
 
 std::int64_t step_time_bound(const BalanceRequest& request) {
-  const std::int64_t whole = bound_of(request, work_of(request, 0, request.num_modules));
+  const std::int64_t whole = bound_of(request, whole_work(request));
   if (request.layout == Layout::kDdp) {
     return whole;
   }
@@ -257,7 +261,7 @@ std::int64_t step_time_bound(const BalanceRequest& request) {
 
 std::int64_t perfect_step_time(const BalanceRequest& request) {
   std::int64_t total = 0;
-  for (const std::int64_t work : work_of(request, 0, request.num_modules)) {
+  for (const std::int64_t work : whole_work(request)) {
     total += work;
   }
   return ceil_div(total, request.ranks);

@@ -56,6 +56,9 @@ struct BalanceRequest {
 // [sample] microbatch · ranks + rank: the cell that trains it.
 using CellOf = std::vector<int>;
 
+// [sample] its work in all modules.
+std::vector<std::int64_t> whole_work(const BalanceRequest& request);
+
 // Throws  InvalidInput for a request out of the ranges above, with fewer samples than cells, and
 //         with fewer samples of a module in `everywhere` than cells.
 void check_request(const BalanceRequest& request);

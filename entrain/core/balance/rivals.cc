@@ -37,15 +37,6 @@ Costs tokens_of(const BalanceRequest& request) {
   return result;
 }
 
-Costs whole_work_of(const BalanceRequest& request) {
-  Costs result;
-  for (const BalanceRequest::Sample& sample : request.samples) {
-    result.push_back(std::accumulate(
-        sample.work.begin(), sample.work.begin() + request.num_modules, std::int64_t{0}));
-  }
-  return result;
-}
-
 // `order` in `parts` even runs.
 std::vector<std::vector<int>> even_runs(const std::vector<int>& order, int parts) {
   std::vector<std::vector<int>> result(at(parts));
@@ -53,6 +44,17 @@ std::vector<std::vector<int>> even_runs(const std::vector<int>& order, int parts
     result[i * at(parts) / order.size()].push_back(order[i]);
   }
   return result;
+}
+
+// The assignment of cells with these samples.
+CellOf cells_of(const BalanceRequest& request, const std::vector<std::vector<int>>& members) {
+  CellOf cells(request.samples.size());
+  for (std::size_t cell = 0; cell < members.size(); ++cell) {
+    for (const int sample : members[cell]) {
+      cells[at(sample)] = static_cast<int>(cell);
+    }
+  }
+  return cells;
 }
 
 // Longest first, each sample to the bin with the least; then to the one with the fewest samples,
@@ -77,16 +79,13 @@ std::vector<std::vector<int>> lpt(const Costs& costs, const std::vector<int>& sa
 CellOf lpt_within(const BalanceRequest& request,
                   const Costs& costs,
                   const std::vector<std::vector<int>>& microbatches) {
-  CellOf cells(request.samples.size());
-  for (std::size_t microbatch = 0; microbatch < microbatches.size(); ++microbatch) {
-    const auto ranks = lpt(costs, microbatches[microbatch], request.ranks);
-    for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-      for (const int sample : ranks[rank]) {
-        cells[at(sample)] = static_cast<int>(microbatch * at(request.ranks) + rank);
-      }
+  std::vector<std::vector<int>> members;
+  for (const std::vector<int>& microbatch : microbatches) {
+    for (std::vector<int>& cell : lpt(costs, microbatch, request.ranks)) {
+      members.push_back(std::move(cell));
     }
   }
-  return cells;
+  return cells_of(request, members);
 }
 
 // A cell without samples, which no trainer can run, takes the one with the least cost of the cell
@@ -118,29 +117,22 @@ void fill_empty_cells(const BalanceRequest& request, const Costs& costs, CellOf&
 CellOf lpt_below(const BalanceRequest& request,
                  const Costs& costs,
                  const std::vector<std::vector<int>>& ranks) {
-  CellOf cells(request.samples.size());
+  std::vector<std::vector<int>> members(at(request.num_cells()));
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
-    const auto microbatches = lpt(costs, ranks[rank], request.microbatches);
-    for (std::size_t microbatch = 0; microbatch < microbatches.size(); ++microbatch) {
-      for (const int sample : microbatches[microbatch]) {
-        cells[at(sample)] = static_cast<int>(microbatch * at(request.ranks) + rank);
-      }
+    std::size_t cell = rank;
+    for (std::vector<int>& microbatch : lpt(costs, ranks[rank], request.microbatches)) {
+      members[cell] = std::move(microbatch);
+      cell += at(request.ranks);
     }
   }
+  CellOf cells = cells_of(request, members);
   fill_empty_cells(request, costs, cells);
   return cells;
 }
 
 // `order` in even runs to cells.
 CellOf in_order(const BalanceRequest& request, const std::vector<int>& order) {
-  const auto runs = even_runs(order, request.num_cells());
-  CellOf cells(request.samples.size());
-  for (std::size_t cell = 0; cell < runs.size(); ++cell) {
-    for (const int sample : runs[cell]) {
-      cells[at(sample)] = static_cast<int>(cell);
-    }
-  }
-  return cells;
+  return cells_of(request, even_runs(order, request.num_cells()));
 }
 
 CellOf random_order(const BalanceRequest& request) {
@@ -220,13 +212,7 @@ CellOf packed(const BalanceRequest& request) {
     fullest->pop_back();
     packs.push_back({moved});
   }
-  CellOf cells(request.samples.size());
-  for (std::size_t pack = 0; pack < packs.size(); ++pack) {
-    for (const int sample : packs[pack]) {
-      cells[at(sample)] = static_cast<int>(pack);
-    }
-  }
-  return cells;
+  return cells_of(request, packs);
 }
 
 CellOf lpt_grouped_by(const BalanceRequest& request, const Costs& costs) {
@@ -244,11 +230,11 @@ CellOf lpt_tokens(const BalanceRequest& request) {
 }
 
 CellOf lpt_cost_grouped(const BalanceRequest& request) {
-  return lpt_grouped_by(request, whole_work_of(request));
+  return lpt_grouped_by(request, whole_work(request));
 }
 
 CellOf lpt_cost(const BalanceRequest& request) {
-  const Costs costs = whole_work_of(request);
+  const Costs costs = whole_work(request);
   return lpt_below(request, costs, lpt(costs, drawn_order(request), request.ranks));
 }
 
@@ -293,7 +279,7 @@ bool swap_once(const Costs& costs, std::vector<std::vector<int>>& ranks, Costs& 
 // LoongForge: ranks by LPT on a fitted cost (here the cost itself), then up to 20 swaps.
 CellOf loongforge(const BalanceRequest& request) {
   constexpr int kMostSwaps = 20;
-  const Costs costs = whole_work_of(request);
+  const Costs costs = whole_work(request);
   std::vector<std::vector<int>> ranks = lpt(costs, drawn_order(request), request.ranks);
   Costs loads;
   for (const std::vector<int>& rank : ranks) {
