@@ -1,7 +1,9 @@
 #include "entrain/core/base/safetensors.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -14,12 +16,14 @@ namespace {
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 
 std::int64_t element_bytes(const std::string& dtype, const std::string& where) {
+  constexpr std::array<std::pair<std::string_view, std::int64_t>, 7> kDtypes = {
+      {{"F32", 4}, {"F64", 8}, {"F16", 2}, {"BF16", 2}, {"I64", 8}, {"I32", 4}, {"U8", 1}}};
   std::string allowed;
-  for (const SafetensorsDtype& known : kSafetensorsDtypes) {
-    if (known.name == dtype) {
-      return known.element_bytes;
+  for (const auto& [known, bytes] : kDtypes) {
+    if (known == dtype) {
+      return bytes;
     }
-    allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", known.name);
+    allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", known);
   }
   throw InvalidInput(fmt::format("{}: dtype '{}' given, allowed: {}", where, dtype, allowed));
 }
@@ -115,6 +119,24 @@ std::uint64_t safetensors_header_bytes(std::string_view first_bytes,
                     possible));
   }
   return header_bytes;
+}
+
+SafetensorsFile read_safetensors_header(std::istream& file,
+                                        std::uint64_t file_bytes,
+                                        const std::string& where) {
+  const auto read = [&](std::uint64_t bytes) {
+    std::string text(bytes, '\0');
+    if (!file.read(text.data(), static_cast<std::streamsize>(bytes))) {
+      throw SystemFailure(fmt::format("{}: reading {} bytes failed", where, bytes));
+    }
+    return text;
+  };
+  SafetensorsFile result;
+  const std::string first = read(std::min<std::uint64_t>(file_bytes, kSafetensorsLengthBytes));
+  result.header = read(safetensors_header_bytes(first, file_bytes, where));
+  result.data_begin = kSafetensorsLengthBytes + result.header.size();
+  result.tensors = parse_safetensors_header(result.header, file_bytes - result.data_begin, where);
+  return result;
 }
 
 SafetensorsHeader parse_safetensors_header(std::string_view json,

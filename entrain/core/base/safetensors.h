@@ -5,9 +5,9 @@
 // gaps. Nothing in it is trusted; readers allocate only for what was checked.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <istream>
 #include <map>
 #include <string>
 #include <string_view>
@@ -17,22 +17,9 @@ namespace entrain {
 
 inline constexpr std::size_t kSafetensorsLengthBytes = 8;
 
-struct SafetensorsDtype {
-  std::string_view name;
-  std::int64_t element_bytes = 0;
-};
-// The dtypes that can be read.
-inline constexpr std::array kSafetensorsDtypes = {SafetensorsDtype{"F32", 4},
-                                                  SafetensorsDtype{"F64", 8},
-                                                  SafetensorsDtype{"F16", 2},
-                                                  SafetensorsDtype{"BF16", 2},
-                                                  SafetensorsDtype{"I64", 8},
-                                                  SafetensorsDtype{"I32", 4},
-                                                  SafetensorsDtype{"U8", 1}};
-
 struct SafetensorsEntry {
   std::string name;
-  std::string dtype;                // one of kSafetensorsDtypes
+  std::string dtype;                // F32, F64, F16, BF16, I64, I32 or U8
   std::vector<std::int64_t> shape;  // sides >= 0
   std::uint64_t begin = 0;          // bytes from the start of the data
   std::uint64_t end = 0;
@@ -50,6 +37,22 @@ struct SafetensorsHeader {
 std::uint64_t safetensors_header_bytes(std::string_view first_bytes,
                                        std::uint64_t file_bytes,
                                        const std::string& where);
+
+// What a file says of its tensors.
+struct SafetensorsFile {
+  std::string header;            // its JSON text as it is, padding included
+  std::uint64_t data_begin = 0;  // bytes from the file's start
+  SafetensorsHeader tensors;
+};
+
+// Reads and checks the header of a file of so many bytes that is open at its beginning.
+//
+// Throws  InvalidInput naming `where` as the functions above and below; SystemFailure when it
+// cannot
+//         be read.
+SafetensorsFile read_safetensors_header(std::istream& file,
+                                        std::uint64_t file_bytes,
+                                        const std::string& where);
 
 // Ensures  the tensors fill [0, data_bytes) without gap or overlap, each with the bytes of its
 //          shape.

@@ -72,23 +72,8 @@ HfFile read_header(const fs::path& path) {
   if (!fs::is_regular_file(path, error)) {
     throw InvalidInput(fmt::format("{}: no such weights file", where));
   }
-  const std::uint64_t file_bytes = fs::file_size(path, error);
   std::ifstream file(path, std::ios::binary);
-  const auto read = [&](std::uint64_t bytes) {
-    std::string text(bytes, '\0');
-    file.read(text.data(), static_cast<std::streamsize>(bytes));
-    if (error || !file) {
-      throw SystemFailure(fmt::format("{}: reading {} bytes failed", where, bytes));
-    }
-    return text;
-  };
-  HfFile result;
-  result.path = path;
-  const std::string first = read(std::min<std::uint64_t>(file_bytes, kSafetensorsLengthBytes));
-  result.header = read(safetensors_header_bytes(first, file_bytes, where));
-  result.data_begin = kSafetensorsLengthBytes + result.header.size();
-  result.tensors = parse_safetensors_header(result.header, file_bytes - result.data_begin, where);
-  return result;
+  return {read_safetensors_header(file, fs::file_size(path, error), where), path};
 }
 
 std::vector<HfFile> read_headers(const fs::path& folder) {
@@ -159,8 +144,7 @@ std::string near_name(const std::string& name, const std::map<std::string, Expec
   for (const auto& entry : expected) {
     names.push_back(entry.first);
   }
-  const std::string hint = suggestion(name, names);
-  return hint.starts_with(",") ? hint : std::string();
+  return close_match(name, names);
 }
 
 }  // namespace

@@ -15,11 +15,8 @@
 namespace entrain {
 
 // One safetensors file of a folder.
-struct HfFile {
+struct HfFile : SafetensorsFile {
   std::filesystem::path path;
-  std::string header;            // its JSON text as it is, padding included
-  std::uint64_t data_begin = 0;  // bytes from the file's start
-  SafetensorsHeader tensors;
 };
 
 // Where a tensor is: its file and entry there.

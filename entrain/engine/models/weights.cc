@@ -1,6 +1,5 @@
 #include "entrain/engine/models/weights.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
@@ -46,7 +45,7 @@ std::string_view format_name(at::ScalarType dtype, const std::string& name) {
       concat("weight '", name, "': safetensors files cannot hold ", c10::toString(dtype)));
 }
 
-// Requires  one of kSafetensorsDtypes.
+// Requires  one of a SafetensorsEntry.
 at::ScalarType dtype_of(const std::string& name) {
   for (const DtypeName& entry : kDtypes) {
     if (entry.name == name) {
@@ -82,18 +81,10 @@ std::string encode_header(const std::vector<NamedParameter>& parameters,
   return text;
 }
 
-void read_bytes(std::ifstream& file, char* target, std::uint64_t bytes, const std::string& where) {
-  file.read(target, static_cast<std::streamsize>(bytes));
-  if (!file) {
-    throw SystemFailure(concat(where, ": reading ", bytes, " bytes failed"));
-  }
-}
-
 // A file with a validated header.
 struct OpenedFile {
   std::ifstream file;
-  SafetensorsHeader header;
-  std::uint64_t data_begin = 0;  // bytes from the file's start
+  SafetensorsFile held;
 };
 
 OpenedFile open_weights(const std::filesystem::path& path) {
@@ -108,13 +99,7 @@ OpenedFile open_weights(const std::filesystem::path& path) {
   if (error || !opened.file) {
     throw SystemFailure(concat(where, ": cannot be opened"));
   }
-  std::string text(std::min<std::uint64_t>(file_bytes, kSafetensorsLengthBytes), '\0');
-  read_bytes(opened.file, text.data(), text.size(), where);
-  const std::uint64_t header_bytes = safetensors_header_bytes(text, file_bytes, where);
-  text.assign(header_bytes, '\0');
-  read_bytes(opened.file, text.data(), header_bytes, where);
-  opened.data_begin = kSafetensorsLengthBytes + header_bytes;
-  opened.header = parse_safetensors_header(text, file_bytes - opened.data_begin, where);
+  opened.held = read_safetensors_header(opened.file, file_bytes, where);
   return opened;
 }
 
@@ -141,27 +126,28 @@ WeightFile read_weights(const std::filesystem::path& path,
   OpenedFile opened = open_weights(path);
   const std::string where = path.string();
   WeightFile result;
-  for (const SafetensorsEntry& entry : opened.header.entries) {
+  for (const SafetensorsEntry& entry : opened.held.tensors.entries) {
     if (wanted && !wanted(entry.name)) {
       continue;
     }
     at::Tensor tensor = at::empty(entry.shape, at::TensorOptions(dtype_of(entry.dtype)));
-    ENTRAIN_INVARIANT(tensor.nbytes() == entry.end - entry.begin,
+    const std::uint64_t bytes = entry.end - entry.begin;
+    ENTRAIN_INVARIANT(tensor.nbytes() == bytes,
                       concat(where, ": ", entry.name, " has other bytes than its dtype"));
-    opened.file.seekg(static_cast<std::streamoff>(opened.data_begin + entry.begin));
-    read_bytes(opened.file,
-               static_cast<char*>(tensor.mutable_data_ptr()),
-               entry.end - entry.begin,
-               concat(where, ": ", entry.name));
+    opened.file.seekg(static_cast<std::streamoff>(opened.held.data_begin + entry.begin));
+    if (!opened.file.read(static_cast<char*>(tensor.mutable_data_ptr()),
+                          static_cast<std::streamsize>(bytes))) {
+      throw SystemFailure(concat(where, ": ", entry.name, ": reading ", bytes, " bytes failed"));
+    }
     result.tensors.push_back({entry.name, std::move(tensor)});
   }
-  result.metadata = std::move(opened.header.metadata);
+  result.metadata = std::move(opened.held.tensors.metadata);
   return result;
 }
 
 std::vector<TensorInfo> read_weight_header(const std::filesystem::path& path) {
   std::vector<TensorInfo> tensors;
-  for (SafetensorsEntry& entry : open_weights(path).header.entries) {
+  for (SafetensorsEntry& entry : open_weights(path).held.tensors.entries) {
     tensors.push_back({std::move(entry.name), std::move(entry.dtype), std::move(entry.shape)});
   }
   return tensors;
