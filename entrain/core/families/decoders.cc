@@ -85,8 +85,7 @@ LlmSpec read_text_model(HfConfig config) {
   if (type == "mistral") {
     return mistral_text(std::move(config));
   }
-  config.reader().fail("model_type",
-                       fmt::format("'{}' given; allowed: llama, qwen2, qwen3, mistral", type));
+  config.fail("model_type", fmt::format("'{}' given; allowed: llama, qwen2, qwen3, mistral", type));
 }
 
 void read_tied(HfConfig& config, LlmSpec& llm) {

@@ -32,33 +32,33 @@ std::span<const Family> families() {
 }
 
 HfConfig HfConfig::object(const std::string& key) {
-  HfConfig inner(reader_.at(key), reader_.where(key));
+  HfConfig inner(at(key), where(key));
   inner.outermost_ = false;
   inner.refused_ = refused_;
   return inner;
 }
 
 void HfConfig::expect(const std::string& key, const Json& value) {
-  const Json* given = reader_.find(key);
+  const Json* given = find(key);
   if (given != nullptr && *given != value) {
     refuse(key, fmt::format("{} given; only {} can be represented", given->dump(), value.dump()));
   }
 }
 
 void HfConfig::refuse(const std::string& key, const std::string& message) {
-  refused_->push_back(fmt::format("{}: {}", reader_.where(key), message));
+  refused_->push_back(fmt::format("{}: {}", where(key), message));
 }
 
 void HfConfig::harmless(std::initializer_list<const char*> keys) {
   for (const char* key : keys) {
-    reader_.has(key);
+    has(key);
   }
 }
 
 void HfConfig::finish() {
-  for (const auto& [key, value] : object_->items()) {
+  for (const auto& [key, value] : document_->items()) {
     if (value.is_null()) {
-      reader_.has(key);
+      has(key);
     }
   }
   // What to_dict() of transformers writes into every object.
@@ -76,7 +76,7 @@ void HfConfig::finish() {
             "return_dict",
             "torch_dtype",
             "transformers_version"});
-  reader_.finish();
+  ObjectReader::finish();
   if (outermost_ && !refused_->empty()) {
     throw InvalidInput(refused_->front());
   }
@@ -93,7 +93,7 @@ std::int64_t read_token_id(HfConfig& config, std::initializer_list<const char*> 
 
 HfModel hf_model_from_json(const Json& config, const std::string& where) {
   HfConfig reader(config, where);
-  std::vector<std::string> given = reader.reader().list<std::string>("architectures");
+  std::vector<std::string> given = reader.list<std::string>("architectures");
   const bool by_type = given.empty();
   if (by_type) {
     given.push_back(reader.optional("model_type", std::string()));

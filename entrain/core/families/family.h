@@ -47,24 +47,32 @@ struct HfModel {
   std::optional<MediaText> audio_text = std::nullopt;
 };
 
+// Beginnings of names in files of a model with encoders.
+struct HfRoots {
+  std::string root;  // of encoders and projectors
+  std::string llm;
+  std::string head;
+};
+// Those of earlier releases of transformers, and of newer ones.
+inline const std::array<HfRoots, 2> kHfRoots = {
+    HfRoots{"", "language_model.model.", "language_model.lm_head."},
+    HfRoots{"model.", "model.language_model.", "lm_head."}};
+
 // A config.json, or one of its objects, of which every key has to be read or named harmless. Keys
 // that are null are as good as absent.
-class HfConfig {
+class HfConfig : private ObjectReader {
  public:
   HfConfig(const Json& object, const std::string& where)
-      : object_(&object), reader_(object, where) {}
+      : ObjectReader(object, where), document_(&object) {}
 
-  template <class T>
-  T required(const std::string& key) {
-    return reader_.required<T>(key);
-  }
-  // Absent or null: `fallback`, which is the default of the family's own class.
-  template <class T>
-  T optional(const std::string& key, T fallback) {
-    return reader_.optional(key, fallback);
-  }
+  using ObjectReader::array;
+  using ObjectReader::at;
+  using ObjectReader::fail;
+  using ObjectReader::find;
+  using ObjectReader::list;
+  using ObjectReader::optional;  // the fallback is the default of the family's own class
+  using ObjectReader::required;
   HfConfig object(const std::string& key);
-  [[nodiscard]] ObjectReader& reader() { return reader_; }
 
   // The key, if it is there, has this value: another one changes what the model computes. The outer
   // finish() throws if not.
@@ -80,8 +88,7 @@ class HfConfig {
   void finish();
 
  private:
-  const Json* object_;
-  ObjectReader reader_;
+  const Json* document_;
   bool outermost_ = true;
   // Of the outermost object and those inside.
   std::shared_ptr<std::vector<std::string>> refused_ = std::make_shared<std::vector<std::string>>();

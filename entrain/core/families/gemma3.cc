@@ -19,11 +19,11 @@ namespace {
 
 // `layer_types`, or every n-th layer with full attention.
 void read_windows(HfConfig& config, LlmSpec& llm) {
-  const auto types = config.reader().array("layer_types");
+  const auto types = config.array("layer_types");
   const int usual = config.optional("_sliding_window_pattern", 6);
   const int pattern = config.optional("sliding_window_pattern", usual);
   if (pattern < 1 || (!types.empty() && std::ssize(types) != llm.num_layers)) {
-    config.reader().fail(
+    config.fail(
         "layer_types",
         fmt::format("{} given for {} layers, sliding_window_pattern is {}; one type a layer or a "
                     "pattern of 1 or more is needed",
@@ -92,8 +92,7 @@ EncoderSpec gemma3_vision(HfConfig config) {
 
 HfModel read_gemma3(HfConfig config) {
   HfModel result;
-  if (config.reader().find("vision_config") == nullptr &&
-      config.reader().find("text_config") == nullptr) {
+  if (config.find("vision_config") == nullptr && config.find("text_config") == nullptr) {
     result.model.llm = gemma3_text(std::move(config));
     return result;
   }
@@ -101,11 +100,11 @@ HfModel read_gemma3(HfConfig config) {
   const int tokens = config.optional("mm_tokens_per_image", 256);
   const int side = static_cast<int>(std::lround(std::sqrt(std::max(tokens, 0))));
   if (side < 1 || side * side != tokens || vision.table_side % side != 0) {
-    config.reader().fail("mm_tokens_per_image",
-                         fmt::format("{} given; the square of a divisor of {}, the patches a side, "
-                                     "is needed",
-                                     tokens,
-                                     vision.table_side));
+    config.fail("mm_tokens_per_image",
+                fmt::format("{} given; the square of a divisor of {}, the patches a side, "
+                            "is needed",
+                            tokens,
+                            vision.table_side));
   }
   vision.merge_size = vision.table_side / side;
   vision.projector.norm_tokens = vision.projector.norm_merged = true;

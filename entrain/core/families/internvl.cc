@@ -44,7 +44,7 @@ HfModel read_internvl(HfConfig config) {
   const auto ratio = config.optional("downsample_ratio", 0.5);
   vision.merge_size = static_cast<int>(std::lround(1.0 / ratio));
   if (vision.merge_size < 1 || std::abs(vision.merge_size * ratio - 1.0) > 1e-9) {
-    config.reader().fail("downsample_ratio", fmt::format("{} given; allowed: 1 / n", ratio));
+    config.fail("downsample_ratio", fmt::format("{} given; allowed: 1 / n", ratio));
   }
   config.expect("vision_feature_layer", -1);
   config.expect("vision_feature_select_strategy", "default");
@@ -70,10 +70,10 @@ HfModel read_internvl(HfConfig config) {
   result.shapes["visual.patch_embed.proj.weight"] = patch_kernel_shape(vision);
   result.shapes["visual.class_token.weight"] = {1, 1, vision.hidden};
   result.shapes["visual.positions.weight"] = {1, positions, vision.hidden};
-  for (const bool newer : {false, true}) {
-    const std::string root = newer ? "model." : "";
-    const std::string tower = root + "vision_tower.";
-    const std::string bridge = root + "multi_modal_projector.";
+  result.spellings.clear();
+  for (const HfRoots& roots : kHfRoots) {
+    const std::string tower = roots.root + "vision_tower.";
+    const std::string bridge = roots.root + "multi_modal_projector.";
     HfModel::Spelling spelling;
     spelling.prefixes = {
         {"visual.patch_embed.proj.", tower + "embeddings.patch_embeddings.projection."},
@@ -83,8 +83,8 @@ HfModel read_internvl(HfConfig config) {
         {"visual.merger.norm.", bridge + "layer_norm."},
         {"visual.merger.mlp.0.", bridge + "linear_1."},
         {"visual.merger.mlp.2.", bridge + "linear_2."},
-        {"model.", newer ? "model.language_model." : "language_model.model."},
-        {"lm_head.", newer ? "lm_head." : "language_model.lm_head."}};
+        {"model.", roots.llm},
+        {"lm_head.", roots.head}};
     spelling.parts = {{".norm1.", ".layernorm_before."},
                       {".norm2.", ".layernorm_after."},
                       {".attn.q_proj.", ".attention.q_proj."},
@@ -95,9 +95,6 @@ HfModel read_internvl(HfConfig config) {
                       {".scale2.weight", ".lambda_2"},
                       {".mlp.up_proj.", ".mlp.fc1."},
                       {".mlp.down_proj.", ".mlp.fc2."}};
-    if (!newer) {
-      result.spellings.clear();
-    }
     result.spellings.push_back(spelling);
   }
   return result;

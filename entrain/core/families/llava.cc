@@ -33,9 +33,8 @@ EncoderSpec read_clip_or_siglip(HfConfig config) {
     vision.patch_size = 16;
     vision.patch_bias = true;
   } else {
-    config.reader().fail(
-        "model_type",
-        fmt::format("'{}' given; allowed: clip_vision_model, siglip_vision_model", type));
+    config.fail("model_type",
+                fmt::format("'{}' given; allowed: clip_vision_model, siglip_vision_model", type));
   }
   read_vit_config(config, vision, 224);
   config.finish();
@@ -49,8 +48,7 @@ void take_feature_layer(HfConfig& config, HfModel& result, EncoderSpec& vision, 
   const int given = config.optional("vision_feature_layer", usual);
   const int taken = given < 0 ? layers + 1 + given : given;
   if (taken < 1 || taken > layers) {
-    config.reader().fail("vision_feature_layer",
-                         fmt::format("{} given for {} layers", given, layers));
+    config.fail("vision_feature_layer", fmt::format("{} given for {} layers", given, layers));
   }
   vision.num_layers = taken;
   result.no_parameters = {".post_layernorm.",
@@ -65,12 +63,9 @@ void take_feature_layer(HfConfig& config, HfModel& result, EncoderSpec& vision, 
   config.expect("vision_feature_select_strategy", vision.class_token ? "default" : "full");
 }
 
-// `tower`, `projector`, `llm`, `head`: beginnings of names.
-HfModel::Spelling llava_spelling(const std::string& tower,
-                                 const std::string& projector,
-                                 const std::string& llm,
-                                 const std::string& head,
-                                 const std::string& newline) {
+HfModel::Spelling llava_spelling(const HfRoots& roots, const std::string& vision_tower) {
+  const std::string tower = roots.root + vision_tower;
+  const std::string projector = roots.root + "multi_modal_projector.";
   HfModel::Spelling result;
   result.prefixes = {{"visual.patch_embed.proj.", tower + "embeddings.patch_embedding."},
                      {"visual.class_token.weight", tower + "embeddings.class_embedding"},
@@ -79,9 +74,9 @@ HfModel::Spelling llava_spelling(const std::string& tower,
                      {"visual.blocks.", tower + "encoder.layers."},
                      {"visual.merger.mlp.0.", projector + "linear_1."},
                      {"visual.merger.mlp.2.", projector + "linear_2."},
-                     {"visual.merger.newline.weight", newline},
-                     {"model.", llm},
-                     {"lm_head.", head}};
+                     {"visual.merger.newline.weight", roots.root + "image_newline"},
+                     {"model.", roots.llm},
+                     {"lm_head.", roots.head}};
   result.parts = vit_parts();
   return result;
 }
@@ -112,21 +107,11 @@ HfModel read_parts(HfConfig& config, int feature_layer) {
   result.shapes["visual.patch_embed.proj.weight"] = patch_kernel_shape(vision);
   result.shapes["visual.class_token.weight"] = {vision.hidden};
   result.shapes["visual.merger.newline.weight"] = {llm.hidden};
-  const std::string projector_name = "multi_modal_projector.";
   result.spellings.clear();
-  for (const char* tower : {"vision_tower.vision_model.", "vision_tower."}) {
-    result.spellings.push_back(llava_spelling(tower,
-                                              projector_name,
-                                              "language_model.model.",
-                                              "language_model.lm_head.",
-                                              "image_newline"));
-  }
-  for (const char* tower : {"model.vision_tower.vision_model.", "model.vision_tower."}) {
-    result.spellings.push_back(llava_spelling(tower,
-                                              "model." + projector_name,
-                                              "model.language_model.",
-                                              "lm_head.",
-                                              "model.image_newline"));
+  for (const HfRoots& roots : kHfRoots) {
+    for (const char* tower : {"vision_tower.vision_model.", "vision_tower."}) {
+      result.spellings.push_back(llava_spelling(roots, tower));
+    }
   }
   return result;
 }
@@ -143,7 +128,7 @@ void read_any_resolution(HfConfig& config, HfModel& result, std::vector<std::arr
   EncoderSpec& vision = result.model.encoders.front();
   TilingSpec& tiling = vision.tiling;
   tiling.kind = result.tiling = TilingSpec::Kind::kAnyResolution;
-  tiling.canvases = config.reader().find("image_grid_pinpoints") == nullptr
+  tiling.canvases = config.find("image_grid_pinpoints") == nullptr
                         ? std::move(usual)
                         : read_canvases(config, image_side(vision));
   config.expect("use_image_newline_parameter", true);
@@ -179,8 +164,8 @@ HfModel read_llava_onevision(HfConfig config) {
   if (!most.starts_with(kLimit) ||
       std::from_chars(most.data() + kLimit.size(), end, tiling.feature_tiles).ptr != end ||
       tiling.feature_tiles < 1) {
-    config.reader().fail("vision_aspect_ratio",
-                         fmt::format("'{}' given; allowed: anyres_max_N, N >= 1", most));
+    config.fail("vision_aspect_ratio",
+                fmt::format("'{}' given; allowed: anyres_max_N, N >= 1", most));
   }
   // Of videos, which are not read.
   config.harmless({"video_token_index", "video_token_id"});
@@ -192,7 +177,7 @@ HfModel read_llava_onevision(HfConfig config) {
 
 std::vector<std::array<int, 2>> read_canvases(HfConfig& config, int side) {
   std::vector<std::array<int, 2>> canvases;
-  for (const auto& [canvas, place] : config.reader().array("image_grid_pinpoints")) {
+  for (const auto& [canvas, place] : config.array("image_grid_pinpoints")) {
     std::array<int, 2> sides = {};
     for (std::size_t i = 0;
          canvas->is_array() && canvas->size() == sides.size() && i < sides.size();
@@ -210,8 +195,7 @@ std::vector<std::array<int, 2>> read_canvases(HfConfig& config, int side) {
     canvases.push_back({sides[0] / side, sides[1] / side});
   }
   if (canvases.empty()) {
-    config.reader().fail("image_grid_pinpoints",
-                         "[] given; one or more [height, width] are needed");
+    config.fail("image_grid_pinpoints", "[] given; one or more [height, width] are needed");
   }
   return canvases;
 }

@@ -8,6 +8,7 @@
 
 #include "entrain/core/families/family.h"
 #include "entrain/core/spec/video.h"
+#include "entrain/core/spec/workload.h"
 
 namespace entrain {
 namespace {
@@ -18,12 +19,12 @@ constexpr int kBilinear = 2;
 constexpr int kBicubic = 3;
 
 void read_channels(HfConfig& config, const char* key, std::array<double, 3>& channels) {
-  if (config.reader().find(key) == nullptr) {
+  if (config.find(key) == nullptr) {
     return;
   }
-  const auto values = config.reader().array(key);
+  const auto values = config.array(key);
   if (values.size() != channels.size()) {
-    config.reader().fail(key, fmt::format("{} numbers given; three are needed", values.size()));
+    config.fail(key, fmt::format("{} numbers given; three are needed", values.size()));
   }
   for (std::size_t i = 0; i < channels.size(); ++i) {
     channels[i] = value_as<double>(*values[i].first, values[i].second);
@@ -32,7 +33,7 @@ void read_channels(HfConfig& config, const char* key, std::array<double, 3>& cha
 
 // `size` or `crop_size` of images of one size: a number, or {height, width}.
 void expect_side(HfConfig& config, const char* key, int side) {
-  const Json* given = config.reader().find(key);
+  const Json* given = config.find(key);
   if (given == nullptr || *given == side) {
     return;
   }
@@ -45,7 +46,7 @@ void expect_side(HfConfig& config, const char* key, int side) {
 
 // Qwen2-VL's: pixels within limits.
 void read_limits(HfConfig& config, EncoderSpec& vision) {
-  if (config.reader().find("size") != nullptr) {
+  if (config.find("size") != nullptr) {
     HfConfig size = config.object("size");
     vision.min_pixels = size.optional("shortest_edge", vision.min_pixels);
     vision.max_pixels = size.optional("longest_edge", vision.max_pixels);
@@ -66,7 +67,7 @@ void read_filter(HfConfig& config, EncoderSpec& vision) {
   const int usual = vision.resize_filter == ResizeFilter::kLanczos ? kLanczos : kBicubic;
   const int given = config.optional("resample", usual);
   if (given != kLanczos && given != kBicubic) {
-    config.reader().fail(
+    config.fail(
         "resample",
         fmt::format("{} given; allowed: {} (Lanczos), {} (bicubic)", given, kLanczos, kBicubic));
   }
@@ -80,21 +81,20 @@ void read_longest_edge(HfConfig& config, EncoderSpec& vision, int side) {
   tiling.kind = TilingSpec::Kind::kLongestEdge;
   tiling.split = config.optional("do_image_splitting", true);
   tiling.longest_edge = 4 * kDefaultTile;
-  if (config.reader().find("size") != nullptr) {
+  if (config.find("size") != nullptr) {
     HfConfig size = config.object("size");
     tiling.longest_edge = size.required<int>("longest_edge");
     size.finish();
   }
   int tile = kDefaultTile;
-  if (config.reader().find("max_image_size") != nullptr) {
+  if (config.find("max_image_size") != nullptr) {
     HfConfig size = config.object("max_image_size");
     tile = size.required<int>("longest_edge");
     size.finish();
   }
   if (tile != side) {
-    config.reader().fail(
-        "max_image_size",
-        fmt::format("tiles of {} pixels given; the model's images have {}", tile, side));
+    config.fail("max_image_size",
+                fmt::format("tiles of {} pixels given; the model's images have {}", tile, side));
   }
   // Tiles are of one size, so that nothing is padded.
   config.harmless({"do_pad", "return_row_col_info"});
@@ -120,17 +120,17 @@ void read_any_resolution(HfConfig& config, const EncoderSpec& vision, int side) 
   const std::string own = vision.tiling.single_image ? "LlavaOnevision" : "LlavaNext";
   const std::string type = config.optional("image_processor_type", own);
   if (!type.starts_with(own + "ImageProcessor") && type != own) {
-    config.reader().fail("image_processor_type",
-                         fmt::format("'{}' given; allowed: {}ImageProcessor", type, own));
+    config.fail("image_processor_type",
+                fmt::format("'{}' given; allowed: {}ImageProcessor", type, own));
   }
   expect_side(config, "size", side);
   expect_side(config, "crop_size", side);
   config.expect("aspect_ratio_setting", "anyres");
   config.harmless({"do_center_crop", "do_pad"});
-  if (const Json* given = config.reader().find("image_grid_pinpoints")) {
+  if (const Json* given = config.find("image_grid_pinpoints")) {
     const auto canvases = read_canvases(config, side);
     if (canvases != vision.tiling.canvases) {
-      config.reader().fail(
+      config.fail(
           "image_grid_pinpoints",
           fmt::format("{} given; the model's config.json has those of {} tiles [rows, columns]",
                       given->dump(),
@@ -149,7 +149,7 @@ void read_steps(HfConfig& config, EncoderSpec& vision) {
   read_filter(config, vision);
   const auto factor = config.optional("rescale_factor", 1.0 / 255.0);
   if (std::abs(factor * 255.0 - 1.0) > 1e-6) {
-    config.reader().fail("rescale_factor", fmt::format("{} given; allowed: 1 / 255", factor));
+    config.fail("rescale_factor", fmt::format("{} given; allowed: 1 / 255", factor));
   }
   config.harmless({"do_convert_rgb",
                    "image_processor_type",
@@ -236,8 +236,7 @@ void read_video_processor(const Json& document, const std::string& where, Encode
   read_limits(config, read);
   if (read.pixel_mean != vision.pixel_mean || read.pixel_deviation != vision.pixel_deviation ||
       read.resize_filter != vision.resize_filter) {
-    config.reader().fail("image_mean",
-                         "image_mean, image_std and resample have to be those of images");
+    config.fail("image_mean", "image_mean, image_std and resample have to be those of images");
   }
   VideoSpec& video = vision.video;
   video.min_pixels = read.min_pixels;
@@ -258,6 +257,29 @@ void read_video_processor(const Json& document, const std::string& where, Encode
                    "return_metadata",
                    "video_metadata",
                    "size_divisor"});
+  config.finish();
+}
+
+void read_audio_processor(const Json& document,
+                          const std::string& where,
+                          const EncoderSpec& audio) {
+  HfConfig config(document, where);
+  config.expect("feature_extractor_type", "WhisperFeatureExtractor");
+  config.expect("feature_size", audio.mel_bands);
+  config.expect("sampling_rate", 16'000);
+  config.expect("hop_length", 160);
+  config.expect("n_fft", 400);
+  config.expect("chunk_length", audio.window_seconds);
+  config.expect("n_samples", 160 * window_frames(audio));
+  config.expect("nb_max_frames", window_frames(audio));
+  config.expect("padding_side", "right");
+  config.expect("padding_value", 0.0);
+  config.expect("dither", 0.0);
+  config.expect("do_normalize", false);
+  config.harmless({"processor_class", "return_attention_mask"});
+  if (audio.pad_windows) {
+    config.harmless({"mel_filters"});  // Whisper's, which is known for costs alone
+  }
   config.finish();
 }
 

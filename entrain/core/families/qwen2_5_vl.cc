@@ -19,7 +19,7 @@ EncoderSpec read_qwen2_5_vision(HfConfig config, const LlmSpec& llm) {
   vision.pixel_mean = kClipMean;
   vision.pixel_deviation = kClipDeviation;
   vision.window_size = config.required<int>("window_size");
-  vision.full_attention_layers = config.reader().list<int>("fullatt_block_indexes");
+  vision.full_attention_layers = config.list<int>("fullatt_block_indexes");
   config.expect("hidden_act", "silu");
   config.expect("out_hidden_size", llm.hidden);
   if (vision.temporal_patch_size == 2) {

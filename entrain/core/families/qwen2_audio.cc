@@ -27,19 +27,16 @@ EncoderSpec read_audio(HfConfig config) {
   return audio;
 }
 
-// `root`, `llm`, `head`: beginnings of names.
-HfModel::Spelling spelling(const std::string& root,
-                           const std::string& llm,
-                           const std::string& head) {
-  const std::string tower = root + "audio_tower.";
+HfModel::Spelling spelling(const HfRoots& roots) {
+  const std::string tower = roots.root + "audio_tower.";
   HfModel::Spelling result;
   result.prefixes = {{"audio_tower.", tower},
                      {"audio_tower.positions.", tower + "embed_positions."},
                      {"audio_tower.blocks.", tower + "layers."},
                      {"audio_tower.merger.norm.", tower + "layer_norm."},
-                     {"audio_tower.merger.mlp.2.", root + "multi_modal_projector.linear."},
-                     {"model.", llm},
-                     {"lm_head.", head}};
+                     {"audio_tower.merger.mlp.2.", roots.root + "multi_modal_projector.linear."},
+                     {"model.", roots.llm},
+                     {"lm_head.", roots.head}};
   result.parts = {{".norm1.", ".self_attn_layer_norm."},
                   {".norm2.", ".final_layer_norm."},
                   {".attn.q_proj.", ".self_attn.q_proj."},
@@ -71,8 +68,7 @@ HfModel read_qwen2_audio(HfConfig config) {
                    "use_cache",
                    "initializer_range"});
   config.finish();
-  result.spellings = {spelling("", "language_model.model.", "language_model.lm_head."),
-                      spelling("model.", "model.language_model.", "lm_head.")};
+  result.spellings = {spelling(kHfRoots[0]), spelling(kHfRoots[1])};
   return result;
 }
 

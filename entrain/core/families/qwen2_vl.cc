@@ -16,7 +16,7 @@ int read_mlp_width(HfConfig& config, int hidden) {
   const int ratio = config.optional("mlp_ratio", 4);
   const std::int64_t width = std::int64_t{hidden} * ratio;
   if (width < 1 || width > std::numeric_limits<int>::max()) {
-    config.reader().fail("mlp_ratio", fmt::format("{} given for embed_dim {}", ratio, hidden));
+    config.fail("mlp_ratio", fmt::format("{} given for embed_dim {}", ratio, hidden));
   }
   return static_cast<int>(width);
 }

@@ -29,13 +29,13 @@ EncoderSpec read_qwen3_vision(HfConfig config, const LlmSpec& llm) {
   const int positions = config.optional("num_position_embeddings", 2304);
   vision.table_side = static_cast<int>(std::lround(std::sqrt(positions)));
   if (vision.table_side * vision.table_side != positions) {
-    config.reader().fail("num_position_embeddings",
-                         std::to_string(positions) + " given; a square is needed");
+    config.fail("num_position_embeddings",
+                std::to_string(positions) + " given; a square is needed");
   }
   vision.table_interpolated = true;
   vision.deepstack_layers = {8, 16, 24};  // the class's default
-  if (config.reader().find("deepstack_visual_indexes") != nullptr) {
-    vision.deepstack_layers = config.reader().list<int>("deepstack_visual_indexes");
+  if (config.find("deepstack_visual_indexes") != nullptr) {
+    vision.deepstack_layers = config.list<int>("deepstack_visual_indexes");
   }
   vision.min_pixels = std::int64_t{256} * 256;  // the processor's defaults
   vision.max_pixels = std::int64_t{4096} * 4096;

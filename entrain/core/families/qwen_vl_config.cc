@@ -56,7 +56,7 @@ void expect_repeated(HfConfig& config, const Json& text) {
 // The text model's keys are in `text_config`, or in older folders beside `vision_config`.
 LlmSpec read_qwen2_text(HfConfig& config) {
   LlmSpec llm = default_qwen2_text();
-  if (config.reader().find("text_config") == nullptr) {
+  if (config.find("text_config") == nullptr) {
     read_text_config(config, llm);
     expect_full_attention(config, llm);
     return llm;
@@ -66,7 +66,7 @@ LlmSpec read_qwen2_text(HfConfig& config) {
   expect_full_attention(text, llm);
   name_token_ids(text);
   text.finish();
-  expect_repeated(config, config.reader().at("text_config"));
+  expect_repeated(config, config.at("text_config"));
   // Folders of transformers 4 say it in text_config; the classes tie if one of both says so.
   llm.tie_word_embeddings =
       config.optional("tie_word_embeddings", false) || llm.tie_word_embeddings;
@@ -82,7 +82,7 @@ void read_qwen_vision(HfConfig& config, EncoderSpec& vision) {
   vision.norm_epsilon = 1e-6;  // in the code, as are the biases
   vision.qkv_bias = vision.output_bias = vision.mlp_bias = true;
   vision.rotary = RotaryLayout::kHalves;
-  if (config.reader().find("rope_parameters") != nullptr) {
+  if (config.find("rope_parameters") != nullptr) {
     HfConfig rope = config.object("rope_parameters");
     vision.rope_theta = rope.optional("rope_theta", vision.rope_theta);
     rope.expect("rope_type", "axial");

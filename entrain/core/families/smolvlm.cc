@@ -46,10 +46,10 @@ HfModel read_smolvlm(HfConfig config) {
   // How processors cut images, which preprocessor_config.json repeats.
   tower.harmless({"size", "max_image_size"});
   if (!finds_its_own_rows(vision.table_side)) {
-    tower.reader().fail("image_size",
-                        fmt::format("{} patches a side given; for these the original mistakes rows "
-                                    "of its table of positions, which cannot be represented",
-                                    vision.table_side));
+    tower.fail("image_size",
+               fmt::format("{} patches a side given; for these the original mistakes rows "
+                           "of its table of positions, which cannot be represented",
+                           vision.table_side));
   }
   tower.finish();
   vision.merge_size = config.optional("scale_factor", 2);

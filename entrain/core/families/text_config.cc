@@ -11,7 +11,7 @@ void read_rope(HfConfig rope, LlmSpec& llm) {
   llm.rope_theta = rope.optional("rope_theta", llm.rope_theta);
   const auto type = rope.optional("rope_type", rope.optional("type", std::string("default")));
   rope.harmless({"type"});
-  for (const auto& [pairs, place] : rope.reader().array("mrope_section")) {
+  for (const auto& [pairs, place] : rope.array("mrope_section")) {
     llm.mrope_sections.push_back(value_as<int>(*pairs, place));
   }
   rope.expect("mrope_interleaved", llm.mrope_interleaved);
@@ -21,8 +21,8 @@ void read_rope(HfConfig rope, LlmSpec& llm) {
         type == "linear" ? RopeScaling::Kind::kLinear : RopeScaling::Kind::kLlama3;
     llm.rope_scaling.factor = rope.required<double>("factor");
   } else if (type != "default" && type != "mrope") {
-    rope.reader().fail("rope_type",
-                       fmt::format("'{}' given; allowed: default, mrope, linear, llama3", type));
+    rope.fail("rope_type",
+              fmt::format("'{}' given; allowed: default, mrope, linear, llama3", type));
   }
   if (type == "llama3") {
     llm.rope_scaling.low_freq_factor = rope.required<double>("low_freq_factor");
@@ -37,11 +37,11 @@ void read_rope(HfConfig rope, LlmSpec& llm) {
 void read_rotary(HfConfig& config, LlmSpec& llm, double default_theta) {
   llm.rope_theta = config.optional("rope_theta", default_theta);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
-    if (config.reader().find(key) == nullptr) {
+    if (config.find(key) == nullptr) {
       continue;
     }
     HfConfig rope = config.object(key);
-    if (llm.sliding_window > 0 && rope.reader().find("full_attention") != nullptr) {
+    if (llm.sliding_window > 0 && rope.find("full_attention") != nullptr) {
       read_rope(rope.object("full_attention"), llm);
       rope.harmless({"sliding_attention"});
       rope.finish();
@@ -97,7 +97,7 @@ void read_text_config(HfConfig& config, LlmSpec& llm) {
 void expect_full_attention(HfConfig& config, const LlmSpec& llm) {
   config.expect("use_sliding_window", false);
   config.harmless({"sliding_window", "max_window_layers"});
-  const auto types = config.reader().array("layer_types");
+  const auto types = config.array("layer_types");
   for (const auto& [type, place] : types) {
     if (*type != "full_attention") {
       throw InvalidInput(

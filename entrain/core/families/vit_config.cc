@@ -14,7 +14,7 @@ Activation read_activation(HfConfig& config, const std::string& key, Activation 
                                         std::pair("gelu_pytorch_tanh", Activation::kGeluTanh),
                                         std::pair("gelu_new", Activation::kGeluTanh),
                                         std::pair("quick_gelu", Activation::kQuickGelu)};
-  const Json* given = config.reader().find(key);
+  const Json* given = config.find(key);
   if (given == nullptr) {
     return fallback;
   }
@@ -25,7 +25,7 @@ Activation read_activation(HfConfig& config, const std::string& key, Activation 
     }
     allowed += fmt::format("{}{}", allowed.empty() ? "" : ", ", name);
   }
-  config.reader().fail(key, fmt::format("{} given; allowed: {}", given->dump(), allowed));
+  config.fail(key, fmt::format("{} given; allowed: {}", given->dump(), allowed));
 }
 
 void read_vit_config(HfConfig& config, EncoderSpec& vision, int image_size) {
@@ -42,21 +42,20 @@ void read_vit_config(HfConfig& config, EncoderSpec& vision, int image_size) {
   vision.activation = read_activation(config, "hidden_act", vision.activation);
   // One number, or two that are equal.
   const auto square = [&](const char* key, int fallback) {
-    const Json* given = config.reader().find(key);
+    const Json* given = config.find(key);
     if (given == nullptr || !given->is_array()) {
       return config.optional(key, fallback);
     }
-    const auto sides = config.reader().array(key);
+    const auto sides = config.array(key);
     if (sides.size() != 2 || *sides[0].first != *sides[1].first) {
-      config.reader().fail(key, fmt::format("{} given; a square is needed", given->dump()));
+      config.fail(key, fmt::format("{} given; a square is needed", given->dump()));
     }
     return value_as<int>(*sides[0].first, sides[0].second);
   };
   vision.patch_size = square("patch_size", vision.patch_size);
   const int side = square("image_size", image_size);
   if (vision.patch_size < 1 || side < vision.patch_size) {
-    config.reader().fail("image_size",
-                         fmt::format("{} given for patches of {}", side, vision.patch_size));
+    config.fail("image_size", fmt::format("{} given for patches of {}", side, vision.patch_size));
   }
   vision.table_side = side / vision.patch_size;
   vision.unused_pixels = side % vision.patch_size;

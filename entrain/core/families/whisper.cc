@@ -16,7 +16,7 @@ LlmSpec read_decoder(HfConfig& config, const EncoderSpec& audio) {
   llm.num_heads = llm.num_kv_heads = config.optional("decoder_attention_heads", 6);
   llm.intermediate = config.optional("decoder_ffn_dim", 1536);
   if (llm.num_heads < 1 || llm.hidden % llm.num_heads != 0) {
-    config.reader().fail("decoder_attention_heads", "a divisor of d_model is needed");
+    config.fail("decoder_attention_heads", "a divisor of d_model is needed");
   }
   llm.head_dim = llm.hidden / llm.num_heads;
   llm.vocab_size = config.optional("vocab_size", 51865);
