@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "entrain/core/base/at.h"
 #include "entrain/core/base/text.h"
 #include "entrain/core/spec/name_patterns.h"
 #include "entrain/core/spec/parameters.h"
@@ -100,9 +101,8 @@ std::string near_names(const std::string& pattern,
     candidates.insert(name.substr(name.rfind('.') + 1));
   }
   const std::vector<std::string> all(candidates.begin(), candidates.end());
-  const std::string hint = suggestion(pattern, all);
-  if (hint.starts_with(",")) {
-    return hint;
+  if (const std::string match = close_match(pattern, all); !match.empty()) {
+    return match;
   }
   constexpr int kShown = 4;  // names of each module's first layer
   std::map<std::string, std::set<std::string>> shown;
@@ -142,14 +142,7 @@ class NameCheck {
   void check_frozen(const std::string& where) const {
     for (const auto& [pattern, modules] :
          users([](const BlockSpec& block) { return block.frozen_parameters; })) {
-      const std::vector<std::string> one = {pattern};
-      if (!any_parameter(modules, [&](const Named& p) { return names_parameter(one, p.view()); })) {
-        throw InvalidInput(
-            fmt::format("{}: '{}' is no module and fits no parameter{}",
-                        where,
-                        pattern,
-                        near_names(pattern, part_words(model_), names(parameters_))));
-      }
+      check_fits(pattern, modules, where);
     }
   }
 
@@ -160,12 +153,11 @@ class NameCheck {
       const Named* fits = nullptr;
       bool matrix = false;
       bool adapter = false;
-      any_parameter(modules, [&](const Named& parameter) {
+      any_parameter(modules, [&](int module, const Named& parameter) {
         if (names_matrix(one, parameter.view())) {
-          const auto module = static_cast<std::size_t>(module_of(parameter));
           fits = fits == nullptr ? &parameter : fits;
-          matrix = matrix || adaptable_[module].contains(parameter.name);
-          adapter = adapter || adapted_[module].contains(parameter.name);
+          matrix = matrix || adaptable_[at(module)].contains(parameter.name);
+          adapter = adapter || adapted_[at(module)].contains(parameter.name);
         }
         return adapter;
       });
@@ -199,20 +191,14 @@ class NameCheck {
   void check_train(const std::string& where) const {
     for (const auto& [pattern, modules] :
          users([](const BlockSpec& block) { return block.lora.train; })) {
+      check_fits(pattern, modules, where + ".train");
       const std::vector<std::string> one = {pattern};
-      const auto fits = [&](const Named& p) { return names_parameter(one, p.view()); };
-      if (!any_parameter(modules, fits)) {
-        refuse_key(where,
-                   "train",
-                   fmt::format("'{}' is no module and fits no parameter{}",
-                               pattern,
-                               near_names(pattern, part_words(model_), names(parameters_))));
-      }
       bool trained = false;
       for (int module = 0; module < model_.num_modules(); ++module) {
         for (const Named& p : named_parameters(model_, module)) {
-          trained = trained || (p.spec.trainable && p.spec.role != ParameterRole::kLoraA &&
-                                p.spec.role != ParameterRole::kLoraB && fits(p));
+          trained =
+              trained || (p.spec.trainable && p.spec.role != ParameterRole::kLoraA &&
+                          p.spec.role != ParameterRole::kLoraB && names_parameter(one, p.view()));
         }
       }
       if (!trained) {
@@ -256,21 +242,26 @@ class NameCheck {
     return result;
   }
 
+  void check_fits(const std::string& pattern,
+                  const std::vector<int>& modules,
+                  const std::string& where) const {
+    const std::vector<std::string> one = {pattern};
+    const auto fits = [&](int, const Named& p) { return names_parameter(one, p.view()); };
+    if (!any_parameter(modules, fits)) {
+      throw InvalidInput(fmt::format("{}: '{}' is no module and fits no parameter{}",
+                                     where,
+                                     pattern,
+                                     near_names(pattern, part_words(model_), names(parameters_))));
+    }
+  }
+
+  // Whether `fits(module, parameter)` for one of them; it is not called any more after that.
   template <class Fits>
   bool any_parameter(const std::vector<int>& modules, const Fits& fits) const {
     return std::ranges::any_of(modules, [&](int module) {
-      return std::ranges::any_of(parameters_[static_cast<std::size_t>(module)], fits);
+      return std::ranges::any_of(parameters_[at(module)],
+                                 [&](const Named& parameter) { return fits(module, parameter); });
     });
-  }
-
-  [[nodiscard]] int module_of(const Named& parameter) const {
-    for (std::size_t module = 0; module < parameters_.size(); ++module) {
-      const std::vector<Named>& all = parameters_[module];
-      if (&parameter >= all.data() && &parameter < all.data() + all.size()) {
-        return static_cast<int>(module);
-      }
-    }
-    ENTRAIN_INVARIANT(false, "a parameter of no module");
   }
 
   static std::vector<std::string> names(const std::vector<std::vector<Named>>& modules) {
