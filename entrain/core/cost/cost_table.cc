@@ -22,7 +22,6 @@ using std::chrono::nanoseconds;
 
 constexpr double kMostSeconds = 1e9;
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 40;
-constexpr std::int64_t kMostTotal = std::int64_t{1} << 62;
 constexpr std::string_view kLlm = "llm";
 constexpr std::string_view kForward = "_forward_s";
 
@@ -282,7 +281,7 @@ void check_total(const CostTable& table, std::span<const int> rows) {
       }
     }
   }
-  if (!(total < static_cast<double>(kMostTotal))) {
+  if (!(total < static_cast<double>(kMostNanoseconds))) {
     throw InvalidInput("the batch needs more than 2^62 ns in total: check the costs");
   }
 }

@@ -50,9 +50,9 @@ CostTable sample_costs(const ModelSpec& model,
   const Plan plan = even_plan(model, std::vector<int>(at(model.num_modules()), 1), 1, 1);
   const StepCosts costs = step_costs(model, plan, profile, work);
   CostTable table;
+  table.modules = module_names(model);
   table.ids.assign(ids.begin(), ids.end());
   for (int module = 0; module < model.num_modules(); ++module) {
-    table.modules.push_back(module_name(model, module));
     const ModuleCosts& from = costs.modules[at(module)];
     auto& samples = table.units.emplace_back(ids.size());
     for (std::size_t sample = 0; sample < ids.size(); ++sample) {

@@ -397,9 +397,7 @@ std::vector<Deferral> deferrals(const ReplicaAssignment& replica) {
 
 BatchNames batch_names(const ModelSpec& model, std::span<const SampleSizes> batch) {
   BatchNames names;
-  for (int module = 0; module < model.num_modules(); ++module) {
-    names.modules.push_back(module_name(model, module));
-  }
+  names.modules = module_names(model);
   for (const SampleSizes& sample : batch) {
     names.samples.push_back(sample.id);
     names.work.push_back(sample_work(model, sample));
@@ -421,12 +419,6 @@ Json to_json(const StepAssignment& assignment, const BatchNames& batch) {
           {"seed", assignment.seed},
           {"replicas", replicas},
           {"stats", stats_json(assignment.stats)}};
-}
-
-Json to_json(const StepAssignment& assignment,
-             const ModelSpec& model,
-             std::span<const SampleSizes> batch) {
-  return to_json(assignment, batch_names(model, batch));
 }
 
 StepAssignment assignment_from_json(const Json& document,
@@ -452,13 +444,6 @@ StepAssignment assignment_from_json(const Json& document,
   }
   reader.finish();
   return assignment;
-}
-
-StepAssignment assignment_from_json(const Json& document,
-                                    const ModelSpec& model,
-                                    std::span<const SampleSizes> batch,
-                                    const std::string& where) {
-  return assignment_from_json(document, batch_names(model, batch), where);
 }
 
 std::string digest(const StepAssignment& assignment) {

@@ -96,17 +96,10 @@ BatchNames batch_names(const ModelSpec& model, std::span<const SampleSizes> batc
 //
 // Throws  InvalidInput if an id occurs twice in the batch.
 Json to_json(const StepAssignment& assignment, const BatchNames& batch);
-Json to_json(const StepAssignment& assignment,
-             const ModelSpec& model,
-             std::span<const SampleSizes> batch);
 // Throws  InvalidInput naming the place: an unknown sample, a segment or token placed twice, module
 //         or slot counts that do not match.
 StepAssignment assignment_from_json(const Json& document,
                                     const BatchNames& batch,
-                                    const std::string& where);
-StepAssignment assignment_from_json(const Json& document,
-                                    const ModelSpec& model,
-                                    std::span<const SampleSizes> batch,
                                     const std::string& where);
 // Over the placement only, without stats; equal on every machine.
 std::string digest(const StepAssignment& assignment);

@@ -88,7 +88,7 @@ Json small_json() {
 }
 
 StepAssignment read(const Json& document) {
-  return assignment_from_json(document, two_encoders(), small_batch(), "a.json");
+  return assignment_from_json(document, batch_names(two_encoders(), small_batch()), "a.json");
 }
 
 // The message for the document above with `value` at a JSON pointer.
@@ -99,7 +99,7 @@ std::string assignment_message_after(const std::string& pointer, const std::stri
 }
 
 TEST(AssignmentJson, IsWrittenAsDocumented) {
-  EXPECT_EQ(to_json(small_assignment(), two_encoders(), small_batch()).dump(2),
+  EXPECT_EQ(to_json(small_assignment(), batch_names(two_encoders(), small_batch())).dump(2),
             small_json().dump(2));
 }
 
@@ -119,7 +119,7 @@ TEST(AssignmentJson, IsReadBack) {
 TEST(AssignmentJson, HoldsTheBalanceOfEveryReplica) {
   StepAssignment assignment = small_assignment();
   assignment.stats.modules["vision"].replicas = {{{2.0, 1.0, 0.5, 1.5, 0.25}, 4}};
-  const Json document = to_json(assignment, two_encoders(), small_batch());
+  const Json document = to_json(assignment, batch_names(two_encoders(), small_batch()));
   EXPECT_EQ(document["stats"]["vision"]["cv"], 0.5) << "the mean of replicas stays beside it";
   const ModuleBalance balance = read(document).stats.modules.at("vision");
   ASSERT_EQ(balance.replicas.size(), 1U);
@@ -228,7 +228,8 @@ TEST(AssignmentJson, RefusesADeferredListThatDisagreesWithTheSlots) {
 TEST(AssignmentJson, RefusesBatchesWithRepeatedIds) {
   std::vector<SampleSizes> batch = small_batch();
   batch[3].id = "one";
-  EXPECT_EQ(error_of<InvalidInput>([&] { to_json(small_assignment(), two_encoders(), batch); }),
+  EXPECT_EQ(error_of<InvalidInput>(
+                [&] { to_json(small_assignment(), batch_names(two_encoders(), batch)); }),
             "sample 'one' occurs twice in the global batch");
 }
 
@@ -294,8 +295,9 @@ TEST(AssignmentJson, RoundTripsRandomPlacements) {
           "s" + std::to_string(i), static_cast<int>(rng.below(4)), static_cast<int>(rng.below(3))));
     }
     const StepAssignment assignment = random_assignment(rng, model, batch);
-    const Json document = parse_json(to_json(assignment, model, batch).dump(), "a.json");
-    const StepAssignment again = assignment_from_json(document, model, batch, "a.json");
+    const BatchNames names = batch_names(model, batch);
+    const Json document = parse_json(to_json(assignment, names).dump(), "a.json");
+    const StepAssignment again = assignment_from_json(document, names, "a.json");
     ASSERT_EQ(again.replicas, assignment.replicas) << "seed " << seed << "\n" << document.dump();
     ASSERT_EQ(digest(again), digest(assignment));
   }

@@ -153,6 +153,14 @@ std::string module_name(const ModelSpec& model, int module) {
   return module == model.llm_module() ? kLlmName : encoder_of(model, module).name;
 }
 
+std::vector<std::string> module_names(const ModelSpec& model) {
+  std::vector<std::string> names;
+  for (int module = 0; module < model.num_modules(); ++module) {
+    names.push_back(module_name(model, module));
+  }
+  return names;
+}
+
 std::string digest(const ModelSpec& model) {
   return digest_of(to_json(model).dump());
 }

@@ -307,7 +307,8 @@ bool layer_trainable(const ModelSpec& model, int module, int layer);
 // All numbers of parameters_of() (parameters.h), frozen or not. A tied output head counts its
 // matrix like any other: a stage without the embedding holds a copy.
 std::int64_t layer_parameters(const ModelSpec& model, int module, int layer);
-std::string module_name(const ModelSpec& model, int module);  // encoder's name or "llm"
+std::string module_name(const ModelSpec& model, int module);    // encoder's name or "llm"
+std::vector<std::string> module_names(const ModelSpec& model);  // [module]
 
 // File: `name`, `[llm]`, and one table per encoder, called by the module's name; its key `modality`
 // may be omitted if that name is `vision` or `audio`. Other keys are the fields above.

@@ -267,10 +267,9 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
     encoder.modality = modality_from(name, where);
   } else {
     const std::vector<std::string> usual = {"vision", "audio", "llm", "name"};
-    const std::string hint = suggestion(name, usual);
     reader.fail("modality",
                 "missing; an encoder that is not called vision or audio needs one" +
-                    (hint.starts_with(",") ? hint : std::string()));
+                    close_match(name, usual));
   }
   read_block(reader, encoder);
   encoder.packed_qkv = !reader.optional("separate_qkv", !encoder.packed_qkv);

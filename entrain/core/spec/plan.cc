@@ -35,14 +35,6 @@ void check_range(const std::string& where,
   }
 }
 
-std::vector<std::string> module_names(const ModelSpec& model) {
-  std::vector<std::string> names;
-  for (int module = 0; module < model.num_modules(); ++module) {
-    names.push_back(module_name(model, module));
-  }
-  return names;
-}
-
 ModulePlan read_module(ObjectReader reader, const std::string& name) {
   ModulePlan plan;
   plan.name = name;

@@ -160,18 +160,6 @@ std::string text_of(const Degrees& degrees) {
   return fmt::format("tensor_parallel {}, context_parallel {}", degrees.first, degrees.second);
 }
 
-const LayerProfile* lookup(const Profile& profile,
-                           const std::string& module,
-                           LayerKind kind,
-                           const Degrees& degrees) {
-  for (const LayerProfile& layer : profile.layers) {
-    if (layer.kind == kind && degrees_of(layer) == degrees && layer.module == module) {
-      return &layer;
-    }
-  }
-  return nullptr;
-}
-
 // In rising order; with a kind, only those of that kind.
 std::set<Degrees> degrees_of_module(const Profile& profile,
                                     const std::string& module,
@@ -235,23 +223,24 @@ const LayerProfile& find_layer(const Profile& profile,
                                int tensor_parallel,
                                int context_parallel) {
   const Degrees degrees{tensor_parallel, context_parallel};
-  const LayerProfile* layer = lookup(profile, module, kind, degrees);
-  if (layer == nullptr) {
-    std::vector<std::string> held;
-    for (const Degrees& other : degrees_of_module(profile, module, kind)) {
-      held.push_back(fmt::format("{} × {}", other.first, other.second));
+  for (const LayerProfile& layer : profile.layers) {
+    if (layer.kind == kind && degrees_of(layer) == degrees && layer.module == module) {
+      return layer;
     }
-    throw InvalidInput(fmt::format(
-        "the profile of '{}' has {}; {}",
-        profile.device,
-        no_entry(module, kind, degrees),
-        held.empty() ? "it has none at all"
-                     : fmt::format("it has tensor × context {} (a profile holds the degrees that "
-                                   "it was made for and that divide heads, key and value heads, "
-                                   "MLP and vocabulary)",
-                                   join(held))));
   }
-  return *layer;
+  std::vector<std::string> held;
+  for (const Degrees& other : degrees_of_module(profile, module, kind)) {
+    held.push_back(fmt::format("{} × {}", other.first, other.second));
+  }
+  throw InvalidInput(fmt::format(
+      "the profile of '{}' has {}; {}",
+      profile.device,
+      no_entry(module, kind, degrees),
+      held.empty() ? "it has none at all"
+                   : fmt::format("it has tensor × context {} (a profile holds the degrees that "
+                                 "it was made for and that divide heads, key and value heads, "
+                                 "MLP and vocabulary)",
+                                 join(held))));
 }
 
 Profile read_profile(const std::filesystem::path& path) {

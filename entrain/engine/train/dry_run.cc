@@ -193,7 +193,7 @@ Json dry_run_json(const RunSetup& setup, const PreparedStep& first, const Memory
   }
   return {{"config", to_json(setup.config)},
           {"plan", to_json(setup.plan)},
-          {"assignment", to_json(first.assignment, setup.model, batch)},
+          {"assignment", to_json(first.assignment, batch_names(setup.model, batch))},
           {"memory", memory_json(fit)}};
 }
 
