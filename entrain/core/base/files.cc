@@ -94,10 +94,8 @@ int open_pipe(const fs::path& path) {
 }
 
 int open_to_read(const fs::path& path) {
-  const fs::file_status status = [&] {
-    std::error_code error;
-    return fs::status(path, error);
-  }();
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status) && status.type() != fs::file_type::unknown) {
     throw InvalidInput(fmt::format("file '{}' does not exist", path.string()));
   }

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include <fcntl.h>
-#include <fmt/format.h>
+#include <fmt/chrono.h>
 #include <nlohmann/json.hpp>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -74,12 +74,7 @@ LockHolder this_process(int member) {
   own.kernel = this_kernel();
   own.process = ::getpid();
   own.started = start_of(own.process).value_or(0);
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  std::array<char, 32> stamp{};
-  std::strftime(stamp.data(), stamp.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-  own.since = stamp.data();
+  own.since = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   own.member = member;
   return own;
 }

@@ -115,22 +115,6 @@ std::string head_of(const fs::path& path) {
   return head;
 }
 
-std::string description_of(std::string_view head, std::uintmax_t bytes) {
-  for (const Mark& mark : kMarks) {
-    if (is_kind(mark.kind, head)) {
-      return std::string(mark.name);
-    }
-  }
-  constexpr std::size_t kTarMagic = 257;
-  std::string_view what = "a file of another kind";
-  if (head.size() > kTarMagic && head.substr(kTarMagic).starts_with("ustar")) {
-    what = "a tar archive";
-  } else if (head.starts_with("\x89PNG")) {
-    what = "a PNG image";
-  }
-  return fmt::format("{} ({})", what, format_bytes(static_cast<std::int64_t>(bytes)));
-}
-
 // Whether `path` is `folder` or in it.
 bool is_within(const fs::path& path, const fs::path& folder) {
   std::error_code error;
@@ -218,9 +202,22 @@ bool is_kind(OutputKind kind, std::string_view head) {
 }
 
 std::string content_of(const fs::path& path) {
+  const std::string head = head_of(path);
+  for (const Mark& mark : kMarks) {
+    if (is_kind(mark.kind, head)) {
+      return std::string(mark.name);
+    }
+  }
+  constexpr std::size_t kTarMagic = 257;
+  std::string_view what = "a file of another kind";
+  if (head.size() > kTarMagic && std::string_view(head).substr(kTarMagic).starts_with("ustar")) {
+    what = "a tar archive";
+  } else if (head.starts_with("\x89PNG")) {
+    what = "a PNG image";
+  }
   std::error_code error;
   const std::uintmax_t bytes = fs::file_size(path, error);
-  return description_of(head_of(path), error ? 0 : bytes);
+  return fmt::format("{} ({})", what, format_bytes(error ? 0 : static_cast<std::int64_t>(bytes)));
 }
 
 void check_outside_checkpoints(const std::string& option, const fs::path& path) {

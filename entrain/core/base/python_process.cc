@@ -198,18 +198,11 @@ std::string PythonProcess::read_bytes(std::int64_t size, const std::string& wher
   }
   constexpr std::size_t kFirstBytes = 1 << 22;
   const auto wanted = static_cast<std::size_t>(size);
-  std::size_t have = std::min(wanted, buffer_.size() - used_);
-  std::string bytes = buffer_.substr(used_, have);
-  used_ += have;
-  while (have < wanted) {  // without a copy on the way; memory grows with what comes
-    if (have == bytes.size()) {
-      bytes.resize(std::min(wanted, std::max(2 * have, kFirstBytes)));
-    }
-    const ssize_t count = recv(socket_, bytes.data() + have, bytes.size() - have, 0);
-    if (count == 0 || (count < 0 && errno != EINTR)) {
-      fail(where);
-    }
-    have += count < 0 ? 0 : static_cast<std::size_t>(count);
+  std::string bytes;
+  while (bytes.size() < wanted) {  // memory grows with what comes
+    const std::size_t have = bytes.size();
+    bytes.resize(std::min(wanted, std::max(2 * have, kFirstBytes)));
+    read_into({reinterpret_cast<std::uint8_t*>(bytes.data()) + have, bytes.size() - have}, where);
   }
   return bytes;
 }

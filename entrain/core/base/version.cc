@@ -1,9 +1,8 @@
 #include "entrain/core/base/version.h"
 
-#include <array>
 #include <ctime>
 
-#include "entrain/core/base/text.h"
+#include <fmt/chrono.h>
 
 namespace entrain {
 
@@ -12,12 +11,7 @@ std::string_view version() {
 }
 
 std::string made_by() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  ::gmtime_r(&now, &parts);
-  std::array<char, 16> day{};
-  std::strftime(day.data(), day.size(), "%Y-%m-%d", &parts);
-  return concat("entrain ", version(), ", ", day.data());
+  return fmt::format("entrain {}, {:%Y-%m-%d}", version(), fmt::gmtime(std::time(nullptr)));
 }
 
 }  // namespace entrain
