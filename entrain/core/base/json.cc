@@ -335,6 +335,11 @@ ObjectReader ObjectReader::object(const std::string& key) {
   return {at(key), where(key)};
 }
 
+ObjectReader ObjectReader::optional_object(const std::string& key) {
+  static const Json kEmpty = Json::object();
+  return {has(key) ? at(key) : kEmpty, where(key)};
+}
+
 std::vector<std::pair<const Json*, std::string>> ObjectReader::array(const std::string& key) {
   const Json* value = find(key);
   if (value == nullptr) {

@@ -65,6 +65,8 @@ class ObjectReader {
   T optional(const std::string& key, T fallback);
 
   ObjectReader object(const std::string& key);
+  // A missing key gives an empty object.
+  ObjectReader optional_object(const std::string& key);
   // Elements of an array with their own `where`; a missing key gives an empty list.
   std::vector<std::pair<const Json*, std::string>> array(const std::string& key);
   // Their values.

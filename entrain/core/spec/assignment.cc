@@ -439,9 +439,7 @@ StepAssignment assignment_from_json(const Json& document,
   if (assignment.replicas.empty()) {
     reader.fail("replicas", "the list is empty; at least one replica is needed");
   }
-  if (reader.has("stats")) {
-    assignment.stats = read_stats(reader.object("stats"), index);
-  }
+  assignment.stats = read_stats(reader.optional_object("stats"), index);
   reader.finish();
   return assignment;
 }

@@ -61,12 +61,8 @@ ClusterSpec cluster_from_json(const Json& document, const std::string& where) {
   cluster.devices_per_node = reader.optional("devices_per_node", cluster.devices_per_node);
   cluster.device = reader.optional("device", cluster.device);
   cluster.memory_bytes = std::llround(scaled(reader, "memory_gib", kGibibyte, 1e6));
-  if (reader.has("intra_node")) {
-    cluster.intra_node = read_link(reader.object("intra_node"));
-  }
-  if (reader.has("inter_node")) {
-    cluster.inter_node = read_link(reader.object("inter_node"));
-  }
+  cluster.intra_node = read_link(reader.optional_object("intra_node"));
+  cluster.inter_node = read_link(reader.optional_object("inter_node"));
   reader.finish();
   validate(cluster, where);
   return cluster;

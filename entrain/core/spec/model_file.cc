@@ -273,9 +273,7 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
   }
   read_block(reader, encoder);
   encoder.packed_qkv = !reader.optional("separate_qkv", !encoder.packed_qkv);
-  if (reader.has("projector")) {
-    encoder.projector = read_projector(reader.object("projector"));
-  }
+  encoder.projector = read_projector(reader.optional_object("projector"));
   if (encoder.modality == Modality::kVision) {
     encoder.patch_size = reader.optional("patch_size", encoder.patch_size);
     encoder.merge_size = reader.optional("merge_size", encoder.merge_size);
@@ -291,9 +289,7 @@ EncoderSpec read_encoder(const std::string& name, const Json& document, const st
     if (reader.has("tiling")) {
       encoder.tiling = read_tiling(reader.object("tiling"));
     }
-    if (reader.has("video")) {
-      encoder.video = read_video(reader.object("video"));
-    }
+    encoder.video = read_video(reader.optional_object("video"));
     read_channels(reader, "pixel_mean", encoder.pixel_mean);
     read_channels(reader, "pixel_deviation", encoder.pixel_deviation);
     encoder.class_token = reader.optional("class_token", encoder.class_token);

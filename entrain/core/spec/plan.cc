@@ -314,13 +314,9 @@ Plan plan_from_json(const Json& document, const ModelSpec& model, const std::str
   plan.lanes = reader.has("lanes") ? read_lanes(reader, model) : default_lanes(plan.modules);
   plan.policy = reader.optional("policy", plan.policy);
   plan.schedule = reader.optional("schedule", plan.schedule);
-  if (reader.has("limits")) {
-    plan.limits = read_limits(reader.object("limits"));
-  }
+  plan.limits = read_limits(reader.optional_object("limits"));
   plan.shard_optimizer = reader.optional("shard_optimizer", plan.shard_optimizer);
-  if (reader.has("certificate")) {
-    plan.certificate = read_certificate(reader.object("certificate"));
-  }
+  plan.certificate = read_certificate(reader.optional_object("certificate"));
   if (const Json* costs = reader.find("costs")) {
     cost_origin_from_json(*costs, reader.where("costs"));  // for people, and see plan_origin()
   }

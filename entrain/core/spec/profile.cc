@@ -94,19 +94,13 @@ LayerProfile read_layer(ObjectReader reader) {
   layer.forward = read_curve(reader.object("forward"));
   layer.backward_input = read_curve(reader.object("backward_input"));
   layer.backward_weight = read_curve(reader.object("backward_weight"));
-  if (reader.has("split")) {
-    layer.split = read_curve(reader.object("split"));
-  }
-  if (reader.has("recompute")) {
-    layer.recompute = read_curve(reader.object("recompute"));
-  }
+  layer.split = read_curve(reader.optional_object("split"));
+  layer.recompute = read_curve(reader.optional_object("recompute"));
   layer.activation_bytes_per_token = cost(reader, "activation_bytes_per_token", 0);
   layer.output_bytes_per_token = cost(reader, "output_bytes_per_token", 0);
   layer.parameter_bytes = cost(reader, "parameter_bytes", 0);
   layer.optimizer_bytes = cost(reader, "optimizer_bytes", 0);
-  if (reader.has("range")) {
-    layer.range = read_range(reader.object("range"));
-  }
+  layer.range = read_range(reader.optional_object("range"));
   layer.spread = cost(reader, "spread", 0);
   reader.finish();
   return layer;
@@ -178,23 +172,21 @@ std::string no_entry(const std::string& module, LayerKind kind, const Degrees& d
       "no entry for layer kind {} of module '{}' at {}", name_of(kind), module, text_of(degrees));
 }
 
-[[noreturn]] void fail(const std::string& where, const char* key, const std::string& message) {
-  throw InvalidInput(fmt::format("{}: {}", key_path(where, key), message));
+[[noreturn]] void refuse(const std::string& where, const std::string& message) {
+  throw InvalidInput(fmt::format("{}: {}", where, message));
 }
 
 void check_layer(const LayerProfile& layer, const std::string& where) {
   const std::string name = fmt::format("{} of '{}'", name_of(layer.kind), layer.module);
   if (layer.tensor_parallel < 1 || layer.context_parallel < 1) {
-    fail(where,
-         "layers",
-         fmt::format("{}: {} given; at least 1 is needed", name, text_of(degrees_of(layer))));
+    refuse(where,
+           fmt::format("{}: {} given; at least 1 is needed", name, text_of(degrees_of(layer))));
   }
   const auto check = [&](const char* key, double value) {
     if (!(std::isfinite(value) && value >= 0)) {
-      fail(where,
-           "layers",
-           fmt::format(
-               "{}: {} {} given; a finite number of at least 0 is needed", name, key, value));
+      refuse(where,
+             fmt::format(
+                 "{}: {} {} given; a finite number of at least 0 is needed", name, key, value));
     }
   };
   for (const CostCurve* curve : {&layer.forward,
@@ -207,9 +199,7 @@ void check_layer(const LayerProfile& layer, const std::string& where) {
     check("per_launch_ns", curve->per_launch_ns);
   }
   if (!holds_times(layer.forward)) {
-    fail(where,
-         "layers",
-         fmt::format("{}: the forward takes no time; a cost above 0 is needed", name));
+    refuse(where, fmt::format("{}: the forward takes no time; a cost above 0 is needed", name));
   }
   check("activation_bytes_per_token", layer.activation_bytes_per_token);
   check("output_bytes_per_token", layer.output_bytes_per_token);
@@ -273,16 +263,14 @@ Profile profile_from_json(const Json& document, const std::string& where) {
   for (const auto& [layer, layer_where] : reader.array("layers")) {
     profile.layers.push_back(read_layer(ObjectReader(*layer, layer_where)));
   }
-  if (reader.has("link")) {
-    ObjectReader link = reader.object("link");
-    const auto latency = link.optional<std::int64_t>("latency_ns", 0);
-    if (latency < 0) {
-      link.fail("latency_ns", fmt::format("{} given; at least 0 is needed", latency));
-    }
-    profile.link.latency = std::chrono::nanoseconds(latency);
-    profile.link.bytes_per_second = cost(link, "bytes_per_second", 0);
-    link.finish();
+  ObjectReader link = reader.optional_object("link");
+  const auto latency = link.optional<std::int64_t>("latency_ns", 0);
+  if (latency < 0) {
+    link.fail("latency_ns", fmt::format("{} given; at least 0 is needed", latency));
   }
+  profile.link.latency = std::chrono::nanoseconds(latency);
+  profile.link.bytes_per_second = cost(link, "bytes_per_second", 0);
+  link.finish();
   profile.reduce_bytes_per_second = cost(reader, "reduce_bytes_per_second", 0);
   profile.optimizer_ns_per_parameter = cost(reader, "optimizer_ns_per_parameter", 0);
   reader.finish();
@@ -312,24 +300,23 @@ Json to_json(const Profile& profile) {
 
 void validate(const Profile& profile, const ModelSpec& model, const std::string& where) {
   if (!profile.model_digest.empty() && profile.model_digest != shape_digest(model)) {
-    fail(where,
-         "model_digest",
-         fmt::format("the profile was made for layers with other shapes than model '{}' "
-                     "({} given, {} needed); make a new one",
-                     model.name,
-                     profile.model_digest,
-                     shape_digest(model)));
+    refuse(key_path(where, "model_digest"),
+           fmt::format("the profile was made for layers with other shapes than model '{}' "
+                       "({} given, {} needed); make a new one",
+                       model.name,
+                       profile.model_digest,
+                       shape_digest(model)));
   }
+  const std::string layers = key_path(where, "layers");
   std::set<std::tuple<std::string, LayerKind, Degrees>> seen;
   for (const LayerProfile& layer : profile.layers) {
-    check_layer(layer, where);
+    check_layer(layer, layers);
     if (!seen.emplace(layer.module, layer.kind, degrees_of(layer)).second) {
-      fail(where,
-           "layers",
-           fmt::format("two entries for layer kind {} of module '{}' at {}",
-                       name_of(layer.kind),
-                       layer.module,
-                       text_of(degrees_of(layer))));
+      refuse(layers,
+             fmt::format("two entries for layer kind {} of module '{}' at {}",
+                         name_of(layer.kind),
+                         layer.module,
+                         text_of(degrees_of(layer))));
     }
   }
   for (int module = 0; module < model.num_modules(); ++module) {
@@ -342,7 +329,7 @@ void validate(const Profile& profile, const ModelSpec& model, const std::string&
       for (int layer = 0; layer < num_layers(model, module); ++layer) {
         const LayerKind kind = layer_kind(model, module, layer);
         if (!seen.contains({name, kind, degrees})) {
-          fail(where, "layers", no_entry(name, kind, degrees));
+          refuse(layers, no_entry(name, kind, degrees));
         }
       }
     }
