@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -146,12 +147,6 @@ CostWeights weights_of(const std::vector<std::vector<TableUnit>>& samples,
   return fit_length_costs(costs);
 }
 
-// The segments of one sample in one encoder, by number.
-struct SegmentRows {
-  std::vector<TableUnit> units;
-  std::vector<char> seen;
-};
-
 void check_sum(const std::vector<TableUnit>& segments,
                const std::vector<TableUnit>& whole,
                const std::string& what) {
@@ -210,7 +205,8 @@ void read_segments(std::string_view content,
                               needed_column(reader, "backward_s", where),
                               -1};
   const std::vector<std::string> encoders(table.modules.begin(), table.modules.end() - 1);
-  std::vector<std::unordered_map<int, SegmentRows>> segments(encoders.size());  // [encoder][row]
+  using Segments = std::vector<std::optional<TableUnit>>;  // of a sample in an encoder, by number
+  std::vector<std::unordered_map<int, Segments>> segments(encoders.size());  // [encoder][row]
   while (reader.next()) {
     const auto row = row_of.find(reader.field(id));
     if (row == row_of.end()) {
@@ -225,31 +221,30 @@ void read_segments(std::string_view content,
     }
     const auto segment =
         static_cast<std::size_t>(number<std::int64_t>(reader, number_column, 1'000'000));
-    SegmentRows& rows = segments[static_cast<std::size_t>(module - encoders.begin())][row->second];
-    if (rows.units.size() <= segment) {
-      rows.units.resize(segment + 1);
-      rows.seen.resize(segment + 1, 0);
-    }
-    if (rows.seen[segment]++ != 0) {
+    Segments& given = segments[at(module - encoders.begin())][row->second];
+    given.resize(std::max(given.size(), segment + 1));
+    if (given[segment].has_value()) {
       reader.fail(number_column, fmt::format("segment {} occurs twice", segment));
     }
-    rows.units[segment] = columns.read(reader);
+    given[segment] = columns.read(reader);
   }
   for (std::size_t encoder = 0; encoder < segments.size(); ++encoder) {
-    for (auto& [row, rows] : segments[encoder]) {
+    for (const auto& [row, given] : segments[encoder]) {
       const std::string what =
           fmt::format("{}: sample '{}', module '{}'", where, table.ids[at(row)], encoders[encoder]);
-      const auto missing = std::find(rows.seen.begin(), rows.seen.end(), 0);
-      if (missing != rows.seen.end()) {
-        throw InvalidInput(
-            fmt::format("{}: segment {} is missing", what, missing - rows.seen.begin()));
+      std::vector<TableUnit> read;
+      for (const std::optional<TableUnit>& segment : given) {
+        if (!segment.has_value()) {
+          throw InvalidInput(fmt::format("{}: segment {} is missing", what, read.size()));
+        }
+        read.push_back(*segment);
       }
       std::vector<TableUnit>& units = table.units[encoder][at(row)];
-      check_sum(rows.units, units, what);
+      check_sum(read, units, what);
       if (!units.empty()) {
-        share_activations(units.front(), rows.units);
+        share_activations(units.front(), read);
       }
-      units = std::move(rows.units);
+      units = std::move(read);
     }
   }
 }

@@ -1,4 +1,6 @@
 // What groups, messages and lanes cost, read from the tables that step_costs() made.
+#include <functional>
+
 #include <fmt/format.h>
 
 #include "entrain/core/base/at.h"
@@ -14,20 +16,22 @@ const StageCosts& stage_of(const StepCosts& costs, const UnitKey& unit) {
   return costs.modules[at(unit.module)].stages[at(unit.stage)];
 }
 
-// Calls visit(cost) for every item of a group.
-template <class Visit>
-void for_each_cost(const StepCosts& costs,
-                   const UnitKey& unit,
-                   const Group& group,
-                   const Visit& visit) {
+// `total` and a part of the cost of every item of a group.
+template <class Value, class PartOf>
+Value add_up(Value total,
+             const StepCosts& costs,
+             const UnitKey& unit,
+             const Group& group,
+             const PartOf& part_of) {
   const StageCosts& stage = stage_of(costs, unit);
   for (const WorkItem& item : group.items) {
     if (item.is_chunk()) {
-      visit(unit_cost(costs, unit.module, unit.stage, item));
+      total += std::invoke(part_of, unit_cost(costs, unit.module, unit.stage, item));
     } else {
-      visit(stage.units[at(costs.unit_of(unit.module, item))]);
+      total += std::invoke(part_of, stage.units[at(costs.unit_of(unit.module, item))]);
     }
   }
+  return total;
 }
 
 nanoseconds time_of(OperationKind kind, const OperationTimes& times) {
@@ -51,28 +55,21 @@ nanoseconds operation_time(const StepCosts& costs,
                            OperationKind kind,
                            const UnitKey& unit,
                            const Group& group) {
-  nanoseconds total = time_of(kind, stage_of(costs, unit).launch);
-  for_each_cost(
-      costs, unit, group, [&](const UnitCost& cost) { total += time_of(kind, cost.time); });
-  return total;
+  const nanoseconds launch = time_of(kind, stage_of(costs, unit).launch);
+  return add_up(
+      launch, costs, unit, group, [&](const UnitCost& cost) { return time_of(kind, cost.time); });
 }
 
 std::int64_t activation_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group) {
-  std::int64_t total = 0;
-  for_each_cost(costs, unit, group, [&](const UnitCost& cost) { total += cost.activation_bytes; });
-  return total;
+  return add_up(std::int64_t{0}, costs, unit, group, &UnitCost::activation_bytes);
 }
 
 RecomputeBytes recompute_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group) {
-  RecomputeBytes total;
-  for_each_cost(costs, unit, group, [&](const UnitCost& cost) { total += cost.recompute; });
-  return total;
+  return add_up(RecomputeBytes{}, costs, unit, group, &UnitCost::recompute);
 }
 
 std::int64_t output_bytes(const StepCosts& costs, const UnitKey& unit, const Group& group) {
-  std::int64_t total = 0;
-  for_each_cost(costs, unit, group, [&](const UnitCost& cost) { total += cost.output_bytes; });
-  return total;
+  return add_up(std::int64_t{0}, costs, unit, group, &UnitCost::output_bytes);
 }
 
 nanoseconds transfer_time(const LinkSpec& link, std::int64_t bytes) {

@@ -12,23 +12,6 @@ namespace {
 
 constexpr std::int64_t kFloat32Bytes = 4;
 
-struct ParameterCounts {
-  std::int64_t all = 0;
-  std::int64_t trainable = 0;
-};
-
-ParameterCounts count_stage(const ModelSpec& model, const Plan& plan, const StageRef& ref) {
-  const ModulePlan& module = plan.modules[at(ref.module)];
-  const LayerRange& range = module.stages[at(ref.stage)];
-  ParameterCounts counts;
-  for (int layer = range.begin; layer < range.end; ++layer) {
-    const LayerCounts of_layer = count_parameters(model, ref.module, layer);
-    counts.all += of_layer.per_device(module.tensor_parallel);
-    counts.trainable += of_layer.trained_per_device(module.tensor_parallel);
-  }
-  return counts;
-}
-
 }  // namespace
 
 std::vector<StateBytes> lane_states(const ModelSpec& model,
@@ -41,14 +24,18 @@ std::vector<StateBytes> lane_states(const ModelSpec& model,
   for (const std::vector<StageRef>& lane : plan.lanes) {
     StateBytes& state = result.emplace_back();
     for (const StageRef& ref : lane) {
-      const ParameterCounts counts = count_stage(model, plan, ref);
+      const ModulePlan& module = plan.modules[at(ref.module)];
+      const auto [begin, end] = module.stages[at(ref.stage)];
+      std::int64_t trained = 0;
+      for (int layer = begin; layer < end; ++layer) {
+        const LayerCounts counts = count_parameters(model, ref.module, layer);
+        state.parameter_bytes += counts.per_device(module.tensor_parallel) * parameter_bytes;
+        trained += counts.trained_per_device(module.tensor_parallel);
+      }
       const std::int64_t sharers =
-          options.shard_optimizer
-              ? std::int64_t{plan.replicas} * plan.modules[at(ref.module)].context_parallel
-              : 1;
-      state.parameter_bytes += counts.all * parameter_bytes;
-      state.gradient_bytes += counts.trainable * kFloat32Bytes;
-      state.optimizer_bytes += (counts.trainable * optimizer_bytes + sharers - 1) / sharers;
+          options.shard_optimizer ? std::int64_t{plan.replicas} * module.context_parallel : 1;
+      state.gradient_bytes += trained * kFloat32Bytes;
+      state.optimizer_bytes += (trained * optimizer_bytes + sharers - 1) / sharers;
     }
   }
   return result;
