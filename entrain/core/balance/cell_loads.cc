@@ -31,11 +31,6 @@ CellLoads::CellLoads(const BalanceRequest& request, const CellOf& cells) : CellL
   }
 }
 
-void CellLoads::set_computed(Cell& cell) const {
-  cell.work[at(request_->num_modules - 1)] =
-      request_->padded ? cell.count * cell.llm_longest : cell.llm_sum;
-}
-
 CellLoads::Cell CellLoads::after(int cell, int removed, int added) const {
   Cell result = cells_[at(cell)];
   const int llm = request_->num_modules - 1;
@@ -72,7 +67,7 @@ CellLoads::Cell CellLoads::after(int cell, int removed, int added) const {
     result.longest = std::max(result.longest, request_->samples[at(added)].tokens);
     result.llm_longest = std::max(result.llm_longest, request_->samples[at(added)].work[at(llm)]);
   }
-  set_computed(result);
+  result.work[at(llm)] = request_->padded ? result.count * result.llm_longest : result.llm_sum;
   return result;
 }
 

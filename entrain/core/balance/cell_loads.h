@@ -67,7 +67,6 @@ class CellLoads {
   };
 
   [[nodiscard]] Cell after(int cell, int removed, int added) const;
-  void set_computed(Cell& cell) const;
   [[nodiscard]] bool within_limits(std::int64_t count,
                                    std::int64_t tokens,
                                    std::int64_t bytes) const;

@@ -36,7 +36,7 @@ class Construction {
  public:
   // With `growth` below 1 each microbatch gets that share of the one before, whatever the step
   // grows by: the largest samples make the first ones long, which the others there can fill.
-  explicit Construction(const BalanceRequest& request, double growth = 1)
+  Construction(const BalanceRequest& request, double growth)
       : request_(request), loads_(request), by_share_(growth < 1), whole_(whole_work(request)) {
     for (int microbatch = 0; microbatch < request.microbatches; ++microbatch) {
       microbatch_share_.push_back(microbatch == 0 ? 1 : microbatch_share_.back() * growth);

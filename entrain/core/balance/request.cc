@@ -104,6 +104,25 @@ std::int64_t module_time(const BalanceRequest& request,
   return padded ? longest * static_cast<std::int64_t>(members.size()) : sum;
 }
 
+// What of a microbatch's samples limits count.
+struct Held {
+  std::int64_t tokens = 0;  // as computed: padded where the request pads
+  std::int64_t bytes = 0;
+};
+
+Held held_by(const BalanceRequest& request, const std::vector<int>& members) {
+  Held held;
+  std::int64_t longest = 0;
+  for (const int member : members) {
+    const BalanceRequest::Sample& sample = request.samples[at(member)];
+    held.tokens += sample.tokens;
+    longest = std::max(longest, sample.tokens);
+    held.bytes += sample.bytes;
+  }
+  held.tokens = request.padded ? longest * std::ssize(members) : held.tokens;
+  return held;
+}
+
 void find_violations(const BalanceRequest& request,
                      const std::vector<int>& members,
                      const std::string& where,
@@ -113,30 +132,18 @@ void find_violations(const BalanceRequest& request,
     out.push_back(where + " has no sample");
     return;
   }
-  std::int64_t tokens = 0;
-  std::int64_t longest = 0;
-  std::int64_t bytes = 0;
-  std::array<std::int64_t, kMaxBalanceModules> holders{};
-  for (const int member : members) {
-    const BalanceRequest::Sample& sample = request.samples[at(member)];
-    tokens += sample.tokens;
-    longest = std::max(longest, sample.tokens);
-    bytes += sample.bytes;
-    for (int module = 0; module < request.num_modules; ++module) {
-      holders[at(module)] += sample.work[at(module)] > 0 ? 1 : 0;
-    }
-  }
-  tokens = request.padded ? count * longest : tokens;
+  const Held held = held_by(request, members);
   const auto check = [&](std::int64_t value, std::int64_t most, const char* unit) {
     if (most > 0 && value > most) {
       out.push_back(fmt::format("{} has {} {}; allowed are {}", where, value, unit, most));
     }
   };
   check(count, request.max_samples, "samples");
-  check(tokens, request.max_tokens, "tokens");
-  check(bytes, request.max_bytes, "bytes");
+  check(held.tokens, request.max_tokens, "tokens");
+  check(held.bytes, request.max_bytes, "bytes");
   for (int module = 0; module < request.num_modules; ++module) {
-    if (request.everywhere[at(module)] && holders[at(module)] == 0) {
+    const auto works = [&](int sample) { return request.samples[at(sample)].work[at(module)] > 0; };
+    if (request.everywhere[at(module)] && std::ranges::none_of(members, works)) {
       out.push_back(
           fmt::format("{} has no sample with work in {}", where, name_of(request, module)));
     }
@@ -213,17 +220,9 @@ std::vector<int> oversized_samples(const BalanceRequest& request) {
 
 void limit_as(const CellOf& cells, BalanceRequest& request) {
   for (const std::vector<int>& members : samples_of_cells(request, cells)) {
-    std::int64_t tokens = 0;
-    std::int64_t longest = 0;
-    std::int64_t bytes = 0;
-    for (const int sample : members) {
-      tokens += request.samples[at(sample)].tokens;
-      longest = std::max(longest, request.samples[at(sample)].tokens);
-      bytes += request.samples[at(sample)].bytes;
-    }
-    tokens = request.padded ? longest * std::ssize(members) : tokens;
-    request.max_tokens = std::max(request.max_tokens, tokens);
-    request.max_bytes = std::max(request.max_bytes, bytes);
+    const Held held = held_by(request, members);
+    request.max_tokens = std::max(request.max_tokens, held.tokens);
+    request.max_bytes = std::max(request.max_bytes, held.bytes);
   }
 }
 
