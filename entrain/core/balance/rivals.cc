@@ -215,27 +215,19 @@ CellOf packed(const BalanceRequest& request) {
   return cells_of(request, packs);
 }
 
-CellOf lpt_grouped_by(const BalanceRequest& request, const Costs& costs) {
+CellOf lpt_grouped(const BalanceRequest& request, const Costs& costs) {
   return lpt_within(
       request, costs, even_runs(by_falling(costs, drawn_order(request)), request.microbatches));
 }
 
-CellOf lpt_tokens_grouped(const BalanceRequest& request) {
-  return lpt_grouped_by(request, tokens_of(request));
-}
-
-CellOf lpt_tokens(const BalanceRequest& request) {
-  const Costs costs = tokens_of(request);
+CellOf lpt_over_ranks(const BalanceRequest& request, const Costs& costs) {
   return lpt_below(request, costs, lpt(costs, drawn_order(request), request.ranks));
 }
 
-CellOf lpt_cost_grouped(const BalanceRequest& request) {
-  return lpt_grouped_by(request, whole_work(request));
-}
-
-CellOf lpt_cost(const BalanceRequest& request) {
-  const Costs costs = whole_work(request);
-  return lpt_below(request, costs, lpt(costs, drawn_order(request), request.ranks));
+template <CellOf (*kAssign)(const BalanceRequest& request, const Costs& costs),
+          Costs (*kCosts)(const BalanceRequest& request)>
+CellOf by(const BalanceRequest& request) {
+  return kAssign(request, kCosts(request));
 }
 
 // VeOmni: within each microbatch as drawn, on the squares of lengths.
@@ -322,10 +314,12 @@ constexpr std::array<BalanceRival, 10> kRivals{{
     {"random", "shuffled, equal counts", random_order},
     {"length-grouped", "sorted by tokens, as group_by_length of transformers", length_grouped},
     {"packed", "first-fit by tokens in drawn order, the least capacity", packed},
-    {"lpt-tokens-grouped", "grouped by tokens, LPT on tokens over ranks", lpt_tokens_grouped},
-    {"lpt-tokens", "LPT on tokens over ranks, then microbatches", lpt_tokens},
-    {"lpt-cost-grouped", "grouped by cost, LPT on cost over ranks", lpt_cost_grouped},
-    {"lpt-cost", "LPT on cost over ranks, then microbatches", lpt_cost},
+    {"lpt-tokens-grouped",
+     "grouped by tokens, LPT on tokens over ranks",
+     by<lpt_grouped, tokens_of>},
+    {"lpt-tokens", "LPT on tokens over ranks, then microbatches", by<lpt_over_ranks, tokens_of>},
+    {"lpt-cost-grouped", "grouped by cost, LPT on cost over ranks", by<lpt_grouped, whole_work>},
+    {"lpt-cost", "LPT on cost over ranks, then microbatches", by<lpt_over_ranks, whole_work>},
     {"veomni", "greedy on length² over ranks within each microbatch", veomni},
     {"loongforge", "LPT on cost over ranks, at most 20 swaps", loongforge},
     {"megatron", "drawn order, cells filled to their share of tokens", megatron},
