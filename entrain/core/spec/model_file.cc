@@ -245,27 +245,17 @@ void add_unusual(const BlockSpec& block, Json& document) {
   }
 }
 
-Modality modality_from(const std::string& name, const std::string& where) {
-  if (name == "vision") {
-    return Modality::kVision;
-  }
-  if (name == "audio") {
-    return Modality::kAudio;
-  }
-  throw InvalidInput(
-      fmt::format("{}: '{}' is not a modality; allowed: vision, audio", where, name));
-}
-
 EncoderSpec read_encoder(const std::string& name, const Json& document, const std::string& where) {
   ObjectReader reader(document, where);
   EncoderSpec encoder;
   encoder.name = name;
-  if (reader.has("modality")) {
-    encoder.modality =
-        modality_from(reader.required<std::string>("modality"), reader.where("modality"));
-  } else if (name == "vision" || name == "audio") {
-    encoder.modality = modality_from(name, where);
-  } else {
+  const std::string modality = reader.optional("modality", name);
+  encoder.modality = modality == "audio" ? Modality::kAudio : Modality::kVision;
+  if (name_of(encoder.modality) != modality) {
+    if (reader.has("modality")) {
+      reader.fail("modality",
+                  fmt::format("'{}' is not a modality; allowed: vision, audio", modality));
+    }
     const std::vector<std::string> usual = {"vision", "audio", "llm", "name"};
     reader.fail("modality",
                 "missing; an encoder that is not called vision or audio needs one" +
