@@ -37,7 +37,7 @@ class Construction {
   // With `growth` below 1 each microbatch gets that share of the one before, whatever the step
   // grows by: the largest samples make the first ones long, which the others there can fill.
   Construction(const BalanceRequest& request, double growth)
-      : request_(request), loads_(request), by_share_(growth < 1), whole_(whole_work(request)) {
+      : request_(request), loads_(request), by_share_(growth < 1) {
     for (int microbatch = 0; microbatch < request.microbatches; ++microbatch) {
       microbatch_share_.push_back(microbatch == 0 ? 1 : microbatch_share_.back() * growth);
     }
@@ -70,7 +70,7 @@ class Construction {
   // The samples with the least work go where every cell needs one: the smallest to the last
   // microbatch, so that the samples of a microbatch are alike.
   void fill_needs() {
-    const std::vector<int> order = rising(whole_);
+    const std::vector<int> order = rising(whole_work(request_));
     for (int module = 0; module < request_.num_modules; ++module) {
       if (request_.everywhere[at(module)]) {
         fill_need(order,
@@ -148,7 +148,6 @@ class Construction {
   bool by_share_;
   std::vector<double> microbatch_share_;  // of the first microbatch
   int calls_ = 0;
-  std::vector<std::int64_t> whole_;                 // [sample]
   std::array<double, kMaxBalanceModules> share_{};  // [module] a rank's share of all work
 };
 
