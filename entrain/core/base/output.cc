@@ -26,45 +26,41 @@ struct Mark {
   OutputKind kind;
   std::string_view name;
   std::string_view begin;
-  std::array<std::string_view, 2> first_line;
+  std::array<std::string_view, 2> first_line = {};
 };
 
 constexpr std::array kMarks = {
-    Mark{OutputKind::kIndex, "an index (CSV)", "sample_id,n_images,image_sizes,", {}},
+    Mark{OutputKind::kIndex, "an index (CSV)", "sample_id,n_images,image_sizes,"},
     Mark{OutputKind::kSegmentCosts,
          "costs of segments (CSV)",
-         "sample_id,module,segment,tokens,forward_s,backward_s",
-         {}},
+         "sample_id,module,segment,tokens,forward_s,backward_s"},
     Mark{OutputKind::kCosts, "costs of samples (CSV)", "sample_id,", {"_forward_s", "_backward_s"}},
-    Mark{OutputKind::kCases, "cases of `simulate` (CSV)", "policy,schedule,step,", {}},
-    Mark{OutputKind::kPlan, "a plan (JSON)", "{\"version\":N,\"replicas\":", {}},
-    Mark{OutputKind::kAssignment, "an assignment (JSON)", "{\"version\":N,\"policy\":", {}},
-    Mark{OutputKind::kProfile, "a profile (JSON)", "{\"version\":N,\"device\":", {}},
-    Mark{OutputKind::kPoints, "measured points (JSON)", "{\"version\":N,\"settings\":", {}},
+    Mark{OutputKind::kCases, "cases of `simulate` (CSV)", "policy,schedule,step,"},
+    Mark{OutputKind::kPlan, "a plan (JSON)", "{\"version\":N,\"replicas\":"},
+    Mark{OutputKind::kAssignment, "an assignment (JSON)", "{\"version\":N,\"policy\":"},
+    Mark{OutputKind::kProfile, "a profile (JSON)", "{\"version\":N,\"device\":"},
+    Mark{OutputKind::kPoints, "measured points (JSON)", "{\"version\":N,\"settings\":"},
     Mark{OutputKind::kTrace,
          "a trace (JSON)",
-         "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"label\":",
-         {}},
-    Mark{OutputKind::kTorchOrder, "an order for torch (CSV)", "0F0,", {}},
+         "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"label\":"},
+    Mark{OutputKind::kTorchOrder, "an order for torch (CSV)", "0F0,"},
     Mark{OutputKind::kAnswers, "answers (JSON lines)", "{\"id\":", {"\"expected\":", "\"given\":"}},
     Mark{OutputKind::kWeights,
          "weights written by Entrain (safetensors)",
-         "{\"__metadata__\":{\"format\":\"pt\",\"writer\":\"entrain\"}",
-         {}},
-    Mark{OutputKind::kTokens, "tokens of an index", "etokens1", {}},
+         "{\"__metadata__\":{\"format\":\"pt\",\"writer\":\"entrain\"}"},
+    Mark{OutputKind::kTokens, "tokens of an index", "etokens1"},
     Mark{OutputKind::kPage,
          "a page of `audit` or a report (HTML)",
          "<!doctypehtml>",
          {"<title>Entrain"}},
-    Mark{OutputKind::kPlot, "a plot of `index` (SVG)", "<svgdata-entrain=", {}},
+    Mark{OutputKind::kPlot, "a plot of `index` (SVG)", "<svgdata-entrain="},
     Mark{OutputKind::kEpochOrder,
          "an order of `export` (JSON lines)",
-         "{\"step\":N,\"microbatch\":N,\"rank\":",
-         {}},
+         "{\"step\":N,\"microbatch\":N,\"rank\":"},
     Mark{OutputKind::kNumpy, "an array (numpy)", "\x93", {"NUMPY"}},
     Mark{OutputKind::kPaths, "paths (a JSON list)", "[\"", {"\"]"}},
-    Mark{OutputKind::kFeedKey, "a key of `feed`", "#entrainfeedkey", {}},
-    Mark{OutputKind::kExposition, "figures of `train` (Prometheus)", "#HELPentrain_", {}}};
+    Mark{OutputKind::kFeedKey, "a key of `feed`", "#entrainfeedkey"},
+    Mark{OutputKind::kExposition, "figures of `train` (Prometheus)", "#HELPentrain_"}};
 
 const Mark& mark_of(OutputKind kind) {
   return *std::find_if(
