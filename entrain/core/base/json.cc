@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <sstream>
+#include <type_traits>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -194,23 +194,6 @@ std::string misspelling_of(const std::string& missing,
   return "";
 }
 
-template <class T>
-T integer_as(const Json& value, const std::string& where) {
-  if (!value.is_number_integer()) {
-    fail_type(value, where, "an integer");
-  }
-  const bool fits = value.is_number_unsigned() ? std::in_range<T>(value.get<std::uint64_t>())
-                                               : std::in_range<T>(value.get<std::int64_t>());
-  if (!fits) {
-    throw InvalidInput(fmt::format("{}: {} is out of range; allowed: {} to {}",
-                                   where,
-                                   value.dump(),
-                                   std::numeric_limits<T>::min(),
-                                   std::numeric_limits<T>::max()));
-  }
-  return value.get<T>();
-}
-
 }  // namespace
 
 Json read_json_file(const std::filesystem::path& path) {
@@ -371,47 +354,45 @@ void ObjectReader::finish() const {
   }
 }
 
-template <>
-bool value_as<bool>(const Json& value, const std::string& where) {
-  if (!value.is_boolean()) {
-    fail_type(value, where, "a boolean");
+template <class T>
+T value_as(const Json& value, const std::string& where) {
+  if constexpr (std::is_same_v<T, bool>) {
+    if (!value.is_boolean()) {
+      fail_type(value, where, "a boolean");
+    }
+  } else if constexpr (std::is_same_v<T, std::string>) {
+    if (!value.is_string()) {
+      fail_type(value, where, "a string");
+    }
+  } else if constexpr (std::is_same_v<T, double>) {
+    if (!value.is_number()) {
+      fail_type(value, where, "a number");
+    }
+    if (const auto number = value.get<double>(); !std::isfinite(number)) {
+      throw InvalidInput(fmt::format("{}: {} given; a finite number is needed", where, number));
+    }
+  } else {
+    if (!value.is_number_integer()) {
+      fail_type(value, where, "an integer");
+    }
+    const bool fits = value.is_number_unsigned() ? std::in_range<T>(value.get<std::uint64_t>())
+                                                 : std::in_range<T>(value.get<std::int64_t>());
+    if (!fits) {
+      throw InvalidInput(fmt::format("{}: {} is out of range; allowed: {} to {}",
+                                     where,
+                                     value.dump(),
+                                     std::numeric_limits<T>::min(),
+                                     std::numeric_limits<T>::max()));
+    }
   }
-  return value.get<bool>();
+  return value.get<T>();
 }
 
-template <>
-int value_as<int>(const Json& value, const std::string& where) {
-  return integer_as<int>(value, where);
-}
-
-template <>
-std::int64_t value_as<std::int64_t>(const Json& value, const std::string& where) {
-  return integer_as<std::int64_t>(value, where);
-}
-
-template <>
-std::uint64_t value_as<std::uint64_t>(const Json& value, const std::string& where) {
-  return integer_as<std::uint64_t>(value, where);
-}
-
-template <>
-double value_as<double>(const Json& value, const std::string& where) {
-  if (!value.is_number()) {
-    fail_type(value, where, "a number");
-  }
-  const auto number = value.get<double>();
-  if (!std::isfinite(number)) {
-    throw InvalidInput(fmt::format("{}: {} given; a finite number is needed", where, number));
-  }
-  return number;
-}
-
-template <>
-std::string value_as<std::string>(const Json& value, const std::string& where) {
-  if (!value.is_string()) {
-    fail_type(value, where, "a string");
-  }
-  return value.get<std::string>();
-}
+template bool value_as(const Json& value, const std::string& where);
+template int value_as(const Json& value, const std::string& where);
+template std::int64_t value_as(const Json& value, const std::string& where);
+template std::uint64_t value_as(const Json& value, const std::string& where);
+template double value_as(const Json& value, const std::string& where);
+template std::string value_as(const Json& value, const std::string& where);
 
 }  // namespace entrain

@@ -89,21 +89,9 @@ class ObjectReader {
   std::vector<std::string> known_;
 };
 
-// Converts with range checks; `where` names the value in the message.
+// Converts with range checks; `where` names the value in the message. T as in ObjectReader.
 template <class T>
 T value_as(const Json& value, const std::string& where);
-template <>
-bool value_as<bool>(const Json& value, const std::string& where);
-template <>
-int value_as<int>(const Json& value, const std::string& where);
-template <>
-std::int64_t value_as<std::int64_t>(const Json& value, const std::string& where);
-template <>
-std::uint64_t value_as<std::uint64_t>(const Json& value, const std::string& where);
-template <>
-double value_as<double>(const Json& value, const std::string& where);
-template <>
-std::string value_as<std::string>(const Json& value, const std::string& where);
 
 template <class T>
 T ObjectReader::required(const std::string& key) {
