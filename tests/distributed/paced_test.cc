@@ -58,7 +58,7 @@ std::vector<nanoseconds> run_paced(const PacedStep& step, int steps, millisecond
     ExecutorOptions options;
     options.paced = true;
     Comm& comm = group.comm(rank);
-    Executor executor(step.model, step.plan, rank / num_lanes, rank % num_lanes, comm, options);
+    Executor executor(step.model, step.plan, comm, options);
     for (std::size_t i = 0; i < starts.size(); ++i) {
       comm.barrier(all);
       if (rank == 0) {

@@ -1,6 +1,5 @@
 #include "entrain/engine/pipeline/executor.h"
 
-#include <algorithm>
 #include <exception>
 #include <map>
 #include <memory>
@@ -64,8 +63,6 @@ void check_inputs(const StepInputs& inputs, const Plan& plan) {
 struct Executor::State {
   State(const ModelSpec& model_spec,
         const Plan& run_plan,
-        int replica_index,
-        int lane_index,
         Comm& communicator,
         const ExecutorOptions& executor_options)
       : model(model_spec),
@@ -74,17 +71,9 @@ struct Executor::State {
         places(plan),
         place(places.place_of(communicator.rank())),
         group{&communicator, places.of_lane(place.replica, place.lane), place.tensor_rank},
-        stages(options.paced ? LaneStages() : LaneStages(model, plan, lane_index, stage_options())),
-        weights(stages.parameters(),
-                options.stage.dtype,
-                num_shards(),
-                shard_of(replica_index),
-                buckets()),
-        gradients(stages.parameters(),
-                  num_shards(),
-                  shard_of(replica_index),
-                  place.tensor_rank,
-                  buckets()),
+        stages(options.paced ? LaneStages() : LaneStages(model, plan, place.lane, stage_options())),
+        weights(stages.parameters(), options.stage.dtype, num_shards(), shard(), buckets()),
+        gradients(stages.parameters(), num_shards(), shard(), place.tensor_rank, buckets()),
         context{model, plan, options, communicator, places, place} {
     options.record_events = options.record_events && place.tensor_rank == 0;
     if (options.log == nullptr) {
@@ -124,12 +113,7 @@ struct Executor::State {
   }
 
   [[nodiscard]] int num_shards() const { return plan.shard_optimizer ? plan.replicas : 1; }
-  [[nodiscard]] int shard_of(int replica) const { return plan.shard_optimizer ? replica : 0; }
-
-  // Ranks with the same weights, one per replica.
-  [[nodiscard]] std::vector<int> lane_ranks() const {
-    return places.across_replicas(place.lane, place.tensor_rank);
-  }
+  [[nodiscard]] int shard() const { return plan.shard_optimizer ? place.replica : 0; }
 
   // The failure of a run with its context; stops all ranks.
   std::string fail(const LaneRun& run, const std::exception& error) {
@@ -160,30 +144,13 @@ struct Executor::State {
 
 Executor::Executor(const ModelSpec& model,
                    const Plan& plan,
-                   int replica,
-                   int lane,
                    Comm& comm,
                    const ExecutorOptions& options) {
-  ENTRAIN_INVARIANT(replica >= 0 && replica < plan.replicas && lane >= 0 && lane < plan.num_lanes(),
-                    concat("replica ", replica, " lane ", lane, " is not in the plan"));
   check_runnable(plan, model, "plan");
-  const RankPlaces places(plan);
-  const std::vector<int> ranks = places.of_lane(replica, lane);
-  ENTRAIN_INVARIANT(comm.size() == places.num_ranks() &&
-                        std::find(ranks.begin(), ranks.end(), comm.rank()) != ranks.end(),
-                    concat("rank ",
-                           comm.rank(),
-                           " of ",
-                           comm.size(),
-                           " cannot be replica ",
-                           replica,
-                           " lane ",
-                           lane,
-                           " of ",
-                           plan.replicas,
-                           " x ",
-                           plan.num_lanes()));
-  state_ = std::make_unique<State>(model, plan, replica, lane, comm, options);
+  const int num_ranks = RankPlaces(plan).num_ranks();
+  ENTRAIN_INVARIANT(comm.size() == num_ranks,
+                    concat(comm.size(), " ranks for a plan of ", num_ranks));
+  state_ = std::make_unique<State>(model, plan, comm, options);
 }
 
 Executor::~Executor() = default;
@@ -232,7 +199,7 @@ std::vector<TrainedPiece> Executor::trained() const {
     part_of[state_->stages.parameters()[i].name] = state_->stages.parts()[i];
   }
   std::vector<TrainedPiece> trained;
-  for (const ShardPiece& piece : layout().pieces(state_->shard_of(state_->place.replica))) {
+  for (const ShardPiece& piece : layout().pieces(state_->shard())) {
     trained.push_back({piece.entry->name,
                        part_of.at(piece.entry->name),
                        piece.entry->shape.size() >= 2,
@@ -257,8 +224,8 @@ StateBytes Executor::held_bytes() const {
 }
 
 std::vector<NamedParameter> Executor::weights() const {
-  return whole_parameters(state_->weights.full(state_->context.comm, state_->lane_ranks()),
-                          state_->group);
+  const LaneContext& lane = state_->context;
+  return whole_parameters(state_->weights.full(lane.comm, lane.across_replicas()), state_->group);
 }
 
 void Executor::set_weights(const std::vector<NamedParameter>& values) {
@@ -273,7 +240,8 @@ void Executor::set_weights(const std::vector<NamedParameter>& values) {
 }
 
 std::vector<NamedParameter> Executor::whole(const at::Tensor& own, std::string_view suffix) const {
-  const at::Tensor flat = state_->weights.whole(own, state_->context.comm, state_->lane_ranks());
+  const LaneContext& lane = state_->context;
+  const at::Tensor flat = state_->weights.whole(own, lane.comm, lane.across_replicas());
   return whole_parameters(layout().views(flat, suffix), state_->group);
 }
 

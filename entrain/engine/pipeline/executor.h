@@ -35,16 +35,11 @@ struct TrainedPiece {
 
 class Executor {
  public:
-  // Builds the lane's stages with their parameters; none if paced.
+  // Builds the stages of this rank's lane (rank_places.h) with their parameters; none if paced.
   //
-  // Requires  comm.rank() has a place (rank_places.h), one rank for every place.
+  // Requires  one rank for every place of the plan.
   // Throws    InvalidInput as check_runnable() does.
-  Executor(const ModelSpec& model,
-           const Plan& plan,
-           int replica,
-           int lane,
-           Comm& comm,
-           const ExecutorOptions& options);
+  Executor(const ModelSpec& model, const Plan& plan, Comm& comm, const ExecutorOptions& options);
   ~Executor();
 
   // Runs the step. `optimizer_step` is called at the Program's optimizer_step operation, with

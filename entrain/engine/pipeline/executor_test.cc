@@ -186,7 +186,7 @@ TEST(Executor, EvaluatesTheSameLossWithoutGradients) {
   double loss_sum = 0;
   std::mutex mutex;
   run_ranks(group, [&](int rank) {
-    Executor executor(step.model, step.plan, 0, rank, group.comm(rank), seeded_options());
+    Executor executor(step.model, step.plan, group.comm(rank), seeded_options());
     SyntheticData data(step.costs.work);
     const double first = executor.evaluate(inputs_of(step, &data));
     const StepOutcome outcome = executor.run(inputs_of(step, &data), {});
@@ -203,7 +203,7 @@ TEST(Executor, StartsEveryStepWithoutGradients) {
   const Step step = make_step({});
   ThreadCommGroup group(2, seconds(20));
   run_ranks(group, [&](int rank) {
-    Executor executor(step.model, step.plan, 0, rank, group.comm(rank), seeded_options());
+    Executor executor(step.model, step.plan, group.comm(rank), seeded_options());
     SyntheticData data(step.costs.work);
     const double norm = executor.run(inputs_of(step, &data), {}).gradient_norm;
     EXPECT_EQ(executor.run(inputs_of(step, &data), {}).gradient_norm, norm);

@@ -49,14 +49,12 @@ class DrilledCompute : public LaneCompute {
     return poisons_ && losses != 0 ? std::numeric_limits<double>::quiet_NaN() : losses;
   }
   void join_gradients() override { inner_->join_gradients(); }
-  std::optional<std::vector<Span>> reduce_gradients(const std::vector<int>& ranks) override {
-    return inner_->reduce_gradients(ranks);
+  std::optional<std::vector<Span>> reduce_gradients() override {
+    return inner_->reduce_gradients();
   }
   double clip_gradients() override { return inner_->clip_gradients(); }
   void step_optimizer(const std::function<void()>& step) override { inner_->step_optimizer(step); }
-  void gather_parameters(const std::vector<int>& ranks) override {
-    inner_->gather_parameters(ranks);
-  }
+  void gather_parameters() override { inner_->gather_parameters(); }
   void scale_gradients(double factor) override { inner_->scale_gradients(factor); }
   [[nodiscard]] at::Device device() const override { return inner_->device(); }
 

@@ -58,17 +58,17 @@ class LaneCompute {
   // Cross-entropy summed over this lane's targets, over the forwards since the last call.
   virtual double take_losses() = 0;
 
-  // Once per update, in this order; `ranks`: the same lane of every replica.
+  // Once per update, in this order.
   // Combines partial gradients of several ranks of the replica; called before either or both
   // of the next two.
   virtual void join_gradients() = 0;
   // Returns  the times of reductions overlapped with compute; empty: there were none.
-  virtual std::optional<std::vector<Span>> reduce_gradients(const std::vector<int>& ranks) = 0;
+  virtual std::optional<std::vector<Span>> reduce_gradients() = 0;
   // Returns  the global norm before clipping.
   virtual double clip_gradients() = 0;
   // `step` may be empty: weights are unchanged.
   virtual void step_optimizer(const std::function<void()>& step) = 0;
-  virtual void gather_parameters(const std::vector<int>& ranks) = 0;
+  virtual void gather_parameters() = 0;
 
   // Between two steps of an update: scales the gradients accumulated so far.
   virtual void scale_gradients(double factor) = 0;

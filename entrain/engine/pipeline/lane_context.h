@@ -1,6 +1,8 @@
 // The lane and run of a rank, and its communicator to the other ranks.
 #pragma once
 
+#include <vector>
+
 #include "entrain/core/spec/model.h"
 #include "entrain/core/spec/plan.h"
 
@@ -17,6 +19,11 @@ struct LaneContext {
   Comm& comm;
   const RankPlaces& places;
   RankPlace place;
+
+  // The ranks with the same weights as this one, one per replica.
+  [[nodiscard]] std::vector<int> across_replicas() const {
+    return places.across_replicas(place.lane, place.tensor_rank);
+  }
 };
 
 }  // namespace entrain::engine

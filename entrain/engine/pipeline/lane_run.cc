@@ -223,10 +223,10 @@ void LaneRun::receive(const Operation& operation) {
 void LaneRun::reduce_gradients() {
   compute_.join_gradients();
   const Clock::time_point asked = Clock::now();
-  lane_.comm.barrier(ranks_of_lane());
+  lane_.comm.barrier(lane_.across_replicas());
   recorder_.wait(position_, asked);
   const Clock::time_point start = Clock::now();
-  const auto beside = compute_.reduce_gradients(ranks_of_lane());
+  const auto beside = compute_.reduce_gradients();
   if (!beside.has_value()) {
     return recorder_.event(EventCategory::kCompute, position_, start);
   }
@@ -258,7 +258,7 @@ void LaneRun::step_optimizer(const std::function<void()>& optimizer_step) {
 // After the optimizer's step of all replicas.
 void LaneRun::gather_parameters() {
   const Clock::time_point start = Clock::now();
-  compute_.gather_parameters(ranks_of_lane());
+  compute_.gather_parameters();
   recorder_.event(EventCategory::kCompute, position_, start);
 }
 
@@ -314,10 +314,6 @@ std::uint64_t LaneRun::tag(const Operation& operation) const {
   result = result << 8U | part(unit.stage, 8);
   result = result << 16U | part(unit.slot, 16);
   return result << 16U | part(unit.group, 16);
-}
-
-std::vector<int> LaneRun::ranks_of_lane() const {
-  return lane_.places.across_replicas(lane_.place.lane, lane_.place.tensor_rank);
 }
 
 std::string LaneRun::where() const {

@@ -57,8 +57,6 @@ class LaneRun {
   [[nodiscard]] const Channel& channel(const Operation& operation) const;
   [[nodiscard]] bool is_skipped(const Operation& operation) const;
   [[nodiscard]] std::uint64_t tag(const Operation& operation) const;
-  // The ranks with the same weights as this one, one per replica.
-  [[nodiscard]] std::vector<int> ranks_of_lane() const;
 
   const LaneContext& lane_;
   LaneCompute& compute_;

@@ -50,15 +50,17 @@ void PacedCompute::note_end(const UnitWork& work, Clock::time_point start) {
   }
 }
 
-std::optional<std::vector<LaneCompute::Span>> PacedCompute::reduce_gradients(
-    const std::vector<int>& ranks) {
+std::optional<std::vector<LaneCompute::Span>> PacedCompute::reduce_gradients() {
   if (inputs_->costs->reduce_buckets == 0) {
     wait_until(Clock::now() + sum_over_stages(&StageCosts::reduce));
     return std::nullopt;
   }
   std::vector<Span> spans;
-  for (const simulation::Bucket& bucket : reduction_.buckets(
-           *inputs_->program, *inputs_->costs, lane_.place.lane, lane_.comm, ranks)) {
+  for (const simulation::Bucket& bucket : reduction_.buckets(*inputs_->program,
+                                                             *inputs_->costs,
+                                                             lane_.place.lane,
+                                                             lane_.comm,
+                                                             lane_.across_replicas())) {
     spans.push_back({inputs_->start + std::chrono::nanoseconds{bucket.start},
                      inputs_->start + std::chrono::nanoseconds{bucket.finish}});
     wait_until(spans.back().finish);

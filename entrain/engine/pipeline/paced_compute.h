@@ -29,11 +29,11 @@ class PacedCompute : public LaneCompute {
   void note_end(const UnitWork& work, Clock::time_point start) override;
   double take_losses() override { return 0; }
   void join_gradients() override {}
-  std::optional<std::vector<Span>> reduce_gradients(const std::vector<int>& ranks) override;
+  std::optional<std::vector<Span>> reduce_gradients() override;
   double clip_gradients() override { return 0; }
   void step_optimizer(const std::function<void()>& step) override;
   // Its time is part of the optimizer's step.
-  void gather_parameters(const std::vector<int>& /*ranks*/) override {}
+  void gather_parameters() override {}
   void scale_gradients(double /*factor*/) override {}
   [[nodiscard]] at::Device device() const override { return at::kCPU; }  // waits on the host
 

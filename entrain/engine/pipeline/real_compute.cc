@@ -45,11 +45,8 @@ RealCompute::RealCompute(const LaneContext& lane,
       tied_(lane.model, lane.plan, lane.place, stages, lane.options.stage.dtype) {
   if (lane.options.overlap_reduction && gradients.layout().num_shards() > 1 &&
       !stages.parameters().empty()) {
-    overlap_.emplace(stages,
-                     late_parameters(lane, stages, group),
-                     gradients,
-                     lane.comm,
-                     lane.places.across_replicas(lane.place.lane, lane.place.tensor_rank));
+    overlap_.emplace(
+        stages, late_parameters(lane, stages, group), gradients, lane.comm, lane.across_replicas());
   }
 }
 
@@ -203,9 +200,8 @@ void RealCompute::join_gradients() {
   gradients_.sum_whole(group_);
 }
 
-std::optional<std::vector<LaneCompute::Span>> RealCompute::reduce_gradients(
-    const std::vector<int>& ranks) {
-  gradients_.reduce(lane_.comm, ranks);
+std::optional<std::vector<LaneCompute::Span>> RealCompute::reduce_gradients() {
+  gradients_.reduce(lane_.comm, lane_.across_replicas());
   return std::nullopt;
 }
 
@@ -224,8 +220,8 @@ void RealCompute::step_optimizer(const std::function<void()>& step) {
   }
 }
 
-void RealCompute::gather_parameters(const std::vector<int>& ranks) {
-  weights_.gather(lane_.comm, ranks);
+void RealCompute::gather_parameters() {
+  weights_.gather(lane_.comm, lane_.across_replicas());
 }
 
 void RealCompute::scale_gradients(double factor) {

@@ -44,10 +44,10 @@ class RealCompute : public LaneCompute {
   void note_end(const UnitWork& /*work*/, Clock::time_point /*start*/) override {}
   double take_losses() override;
   void join_gradients() override;
-  std::optional<std::vector<Span>> reduce_gradients(const std::vector<int>& ranks) override;
+  std::optional<std::vector<Span>> reduce_gradients() override;
   double clip_gradients() override;
   void step_optimizer(const std::function<void()>& step) override;
-  void gather_parameters(const std::vector<int>& ranks) override;
+  void gather_parameters() override;
   void scale_gradients(double factor) override;
   [[nodiscard]] at::Device device() const override { return lane_.options.stage.device; }
 

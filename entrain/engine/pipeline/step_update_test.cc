@@ -154,9 +154,8 @@ Sums run_sharded(const Step& step, bool overlap, bool in_two_parts) {
   std::mutex mutex;
   Sums sums;
   run_ranks(group, [&](int rank) {
-    const RankPlace place = places.place_of(rank);
     CopyingComm comm(group.comm(rank));
-    Executor executor(step.model, step.plan, place.replica, place.lane, comm, options);
+    Executor executor(step.model, step.plan, comm, options);
     tiny::SyntheticData data(step.costs.work);
     StepInputs inputs = tiny::inputs_of(step, &data);
     if (in_two_parts) {

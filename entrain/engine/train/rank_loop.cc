@@ -133,12 +133,7 @@ class RankLoop {
                *comm_,
                run.setup.resume.has_value() ? run.setup.resume->manifest.skipped : SkipCounts()),
         barrier_(*comm_, run.places),
-        executor_(run.setup.model,
-                  run.setup.plan,
-                  place_.replica,
-                  place_.lane,
-                  *comm_,
-                  executor_options()),
+        executor_(run.setup.model, run.setup.plan, *comm_, executor_options()),
         optimizer_(
             executor_.trained(), executor_.layout().shard_size(), run.setup.config.optimizer),
         data_(run.setup,

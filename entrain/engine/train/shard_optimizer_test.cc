@@ -97,11 +97,9 @@ TEST_F(ShardOptimizer, KeepsAReplicasShareOfTheState) {
   const RunSetup setup = prepare_run(run_.config);
   ThreadCommGroup group(setup.plan.replicas * setup.plan.num_lanes());
   run_ranks(group, [&](int rank) {
-    const int lane = rank % setup.plan.num_lanes();
     ExecutorOptions options;
     options.stage.dtype = at::kBFloat16;
-    const Executor executor(
-        setup.model, setup.plan, rank / setup.plan.num_lanes(), lane, group.comm(rank), options);
+    const Executor executor(setup.model, setup.plan, group.comm(rank), options);
     std::int64_t trained = 0;
     for (const NamedParameter& parameter : executor.parameters()) {
       trained += parameter.tensor.numel();

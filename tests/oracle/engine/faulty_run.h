@@ -95,8 +95,7 @@ inline Rows run_without(const RunConfig& config, const Steps& left_out) {
     ExecutorOptions options;
     options.stage.seed = config.seed;
     options.clip_norm = config.optimizer.clip_norm;
-    Executor executor(
-        setup.model, setup.plan, rank / lanes, rank % lanes, group.comm(rank), options);
+    Executor executor(setup.model, setup.plan, group.comm(rank), options);
     AdamW optimizer(executor.trained(), executor.layout().shard_size(), config.optimizer);
     ReadAhead reader(setup.train.index, setup.model, {});
     for (std::size_t update = 0; update < updates.size(); ++update) {

@@ -227,8 +227,7 @@ RankResult run_rank(const GradientBatch& batch,
   engine::ExecutorOptions options;
   options.stage.seed = kWeightSeed;
   options.stage.dtype = precision;
-  engine::Executor executor(
-      configuration.model, configuration.plan, place.replica, place.lane, comm, options);
+  engine::Executor executor(configuration.model, configuration.plan, comm, options);
   std::vector<engine::NamedParameter> weights;
   for (const engine::NamedParameter& parameter : executor.parameters()) {
     weights.push_back({parameter.name, batch.weights.at(parameter.name)});

@@ -210,8 +210,7 @@ inline Result run_step(const Step& step,
   std::mutex mutex;
   run_ranks(group, [&](int rank) {
     const int replica = places.place_of(rank).replica;
-    Executor executor(
-        step.model, step.plan, replica, places.place_of(rank).lane, group.comm(rank), options);
+    Executor executor(step.model, step.plan, group.comm(rank), options);
     const std::unique_ptr<StepData> data =
         make_data ? make_data(rank) : std::make_unique<SyntheticData>(step.costs.work);
     const StepOutcome outcome = executor.run(inputs_of(step, data.get()), [&] {
