@@ -1,10 +1,48 @@
 #include "entrain/engine/pipeline/paced_compute.h"
 
-#include "entrain/core/base/at.h"
+#include <thread>
 
-#include "entrain/engine/pipeline/pacing.h"
+#include "entrain/core/base/at.h"
+#include "entrain/core/graph/step_graph.h"
 
 namespace entrain::engine {
+
+void wait_until(std::chrono::steady_clock::time_point target) {
+  using Steady = std::chrono::steady_clock;
+  // Typical oversleep of a thread on an idle machine.
+  constexpr std::chrono::microseconds kSpin{100};
+  if (target - Steady::now() > kSpin) {
+    std::this_thread::sleep_until(target - kSpin);
+  }
+  while (Steady::now() < target) {
+    std::this_thread::yield();
+  }
+}
+
+std::vector<simulation::Bucket> PacedReduction::buckets(const Program& program,
+                                                        const StepCosts& costs,
+                                                        int lane,
+                                                        Comm& comm,
+                                                        const std::vector<int>& ranks) const {
+  const auto num_stages = static_cast<std::int64_t>(last_.size());
+  at::Tensor own = at::empty({2 * num_stages}, at::kLong);
+  for (std::int64_t stage = 0; stage < num_stages; ++stage) {
+    own[2 * stage] = last_[at(stage)].start;
+    own[2 * stage + 1] = last_[at(stage)].finish;
+  }
+  const at::Tensor all = comm.all_gather(own, ranks);
+  const StageGraph stages = stage_graph(program, costs.link);
+  simulation::Buckets buckets(program, stages, costs, costs.reduce_buckets);
+  const std::int64_t* times = all.const_data_ptr<std::int64_t>();
+  for (std::size_t replica = 0; replica < ranks.size(); ++replica) {
+    for (const StageRef& ref : program.lanes[at(lane)]) {
+      buckets.made(static_cast<int>(replica), ref.module, ref.stage, times[0], times[1]);
+      times += 2;
+    }
+  }
+  return buckets.run(lane, 0);
+}
+
 PacedCompute::PacedCompute(const LaneContext& lane)
     : lane_(lane), reduction_(lane.plan.lanes.at(at(lane.place.lane)).size()) {}
 
