@@ -20,10 +20,6 @@ std::int64_t row_of_patch(const SegmentGrid& grid,
   return (block * merge_size + row % merge_size) * merge_size + column % merge_size;
 }
 
-at::Tensor to_tensor(const std::vector<std::int64_t>& values, at::Device device) {
-  return at::tensor(at::IntArrayRef(values), at::kLong).to(device);
-}
-
 }  // namespace
 
 AttentionWindows attention_windows(std::span<const SegmentGrid> segments,
@@ -64,8 +60,8 @@ AttentionWindows attention_windows(std::span<const SegmentGrid> segments,
   for (std::size_t i = 0; i < order.size(); ++i) {
     place[static_cast<std::size_t>(order[i])] = static_cast<std::int64_t>(i);
   }
-  result.order = to_tensor(order, device);
-  result.place = to_tensor(place, device);
+  result.order = index_tensor(order, device);
+  result.place = index_tensor(place, device);
   return result;
 }
 

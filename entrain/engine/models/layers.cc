@@ -51,12 +51,10 @@ RotaryTable axis_table(std::int64_t num_positions,
   return {angles.cos().to(result), angles.sin().to(result)};
 }
 
-at::Tensor index_tensor(const std::vector<std::int64_t>& values) {
-  return at::tensor(values, at::TensorOptions(at::kLong));
-}
-
 // The pairs that rotate by time, by row and by column.
-std::vector<at::Tensor> pairs_of_axes(std::span<const int> sections, bool interleaved) {
+std::vector<at::Tensor> pairs_of_axes(std::span<const int> sections,
+                                      bool interleaved,
+                                      at::Device device) {
   std::vector<std::vector<std::int64_t>> pairs(sections.size());
   std::int64_t pair = 0;
   for (std::size_t section = 0; section < sections.size(); ++section) {
@@ -67,7 +65,7 @@ std::vector<at::Tensor> pairs_of_axes(std::span<const int> sections, bool interl
   }
   std::vector<at::Tensor> result;
   for (const std::vector<std::int64_t>& of_axis : pairs) {
-    result.push_back(index_tensor(of_axis));
+    result.push_back(index_tensor(of_axis, device));
   }
   return result;
 }
@@ -284,18 +282,14 @@ RotaryTable rotary_table(std::span<const SegmentGrid> segments,
         concat(
             "grid ", grid.rows, "x", grid.columns, " is not divisible by merge size ", merge_size));
     longest = std::max({longest, grid.rows, grid.columns});
-    for (std::int64_t row = 0; row < grid.rows; row += merge_size) {
-      for (std::int64_t column = 0; column < grid.columns; column += merge_size) {
-        for (std::int64_t i = 0; i < merge_size * merge_size; ++i) {
-          positions.push_back(row + i / merge_size);
-          positions.push_back(column + i % merge_size);
-        }
-      }
-    }
+    for_each_patch(grid, merge_size, [&](std::int64_t row, std::int64_t column) {
+      positions.push_back(row);
+      positions.push_back(column);
+    });
   }
   const auto tokens = static_cast<std::int64_t>(positions.size()) / 2;
   const RotaryTable axis = axis_table(longest, head_dim / 2, theta, options);
-  const at::Tensor index = index_tensor(positions).to(options.device());
+  const at::Tensor index = index_tensor(positions, options.device());
   const std::int64_t spans = layout == RotaryLayout::kSpans ? 2 : 1;
   const auto gathered = [&](const at::Tensor& values) {
     return values.index_select(0, index).view({tokens, 1, spans, head_dim / 2 / spans});
@@ -320,19 +314,22 @@ RotaryTable rotary_table(std::span<const AxisPosition> positions,
   ENTRAIN_INVARIANT(sections.size() == axes.size(), concat(sections.size(), " M-RoPE sections"));
   const std::int64_t pairs = std::accumulate(sections.begin(), sections.end(), std::int64_t{0});
   const RotaryTable axis = axis_table(end, 2 * pairs, theta, options, scaling);
-  const std::vector<at::Tensor> pairs_of = pairs_of_axes(sections, interleaved);
+  const std::vector<at::Tensor> pairs_of = pairs_of_axes(sections, interleaved, options.device());
   const auto gathered = [&](const at::Tensor& values) {
     at::Tensor all = at::empty({std::ssize(positions), pairs}, values.options());
     for (std::size_t i = 0; i < axes.size(); ++i) {
-      const at::Tensor of_axis = pairs_of[i].to(options.device());
       all.index_copy_(1,
-                      of_axis,
-                      values.index_select(1, of_axis)
-                          .index_select(0, index_tensor(axes[i]).to(options.device())));
+                      pairs_of[i],
+                      values.index_select(1, pairs_of[i])
+                          .index_select(0, index_tensor(axes[i], options.device())));
     }
     return all.view({std::ssize(positions), 1, 1, pairs});
   };
   return {gathered(axis.cosine), gathered(axis.sine)};
+}
+
+at::Tensor index_tensor(std::span<const std::int64_t> values, at::Device device) {
+  return at::tensor(at::IntArrayRef(values.data(), values.size()), at::kLong).to(device);
 }
 
 std::vector<at::Tensor> side_by_side(const at::Tensor& rows, std::int64_t width) {

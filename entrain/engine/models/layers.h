@@ -36,6 +36,21 @@ struct SegmentGrid {
   }
 };
 
+// Calls visit(row, column) for every patch of a grid, in the order of its tokens.
+template <class Visit>
+void for_each_patch(const SegmentGrid& grid, std::int64_t merge_size, const Visit& visit) {
+  for (std::int64_t row = 0; row < grid.rows; row += merge_size) {
+    for (std::int64_t column = 0; column < grid.columns; column += merge_size) {
+      for (std::int64_t i = 0; i < merge_size * merge_size; ++i) {
+        visit(row + i / merge_size, column + i % merge_size);
+      }
+    }
+  }
+}
+
+// Rows, token ids or positions as int64 on a device. Shapes  result: [values].
+at::Tensor index_tensor(std::span<const std::int64_t> values, at::Device device);
+
 // y = x / sqrt(mean(x²) + epsilon) · weight, row by row, computed in at least float32.
 //
 // Shapes  input: [T, D]; weight: [D]; result: [T, D] in the input's dtype.

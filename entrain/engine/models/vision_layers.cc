@@ -32,28 +32,20 @@ TableTaps table_taps(const EncoderSpec& encoder,
                      std::span<const SegmentGrid> segments,
                      const RowRange& own) {
   const std::int64_t side = encoder.table_side;
-  const std::int64_t merge = encoder.merge_size;
   TableTaps taps;
   std::int64_t token = 0;
-  const auto add = [&](const SegmentGrid& grid, std::int64_t row, std::int64_t column) {
-    if (token >= own.begin && token < own.begin + own.size) {
-      const auto [above, down] = tap(row, grid.rows, side);
-      const auto [left, right] = tap(column, grid.columns, side);
-      for (int i = 0; i < 4; ++i) {
-        taps.rows.push_back((above + i / 2) * side + left + i % 2);
-        taps.weights.push_back((i / 2 == 0 ? 1 - down : down) * (i % 2 == 0 ? 1 - right : right));
-      }
-    }
-    ++token;
-  };
   for (const SegmentGrid& grid : segments) {
-    for (std::int64_t row = 0; row < grid.rows; row += merge) {
-      for (std::int64_t column = 0; column < grid.columns; column += merge) {
-        for (std::int64_t i = 0; i < merge * merge; ++i) {
-          add(grid, row + i / merge, column + i % merge);
+    for_each_patch(grid, encoder.merge_size, [&](std::int64_t row, std::int64_t column) {
+      if (token >= own.begin && token < own.begin + own.size) {
+        const auto [above, down] = tap(row, grid.rows, side);
+        const auto [left, right] = tap(column, grid.columns, side);
+        for (int i = 0; i < 4; ++i) {
+          taps.rows.push_back((above + i / 2) * side + left + i % 2);
+          taps.weights.push_back((i / 2 == 0 ? 1 - down : down) * (i % 2 == 0 ? 1 - right : right));
         }
       }
-    }
+      ++token;
+    });
   }
   return taps;
 }
@@ -63,7 +55,6 @@ TableTaps table_taps(const EncoderSpec& encoder,
 std::vector<std::int64_t> table_rows(const EncoderSpec& encoder,
                                      std::span<const SegmentGrid> segments) {
   const std::int64_t side = encoder.table_side;
-  const std::int64_t merge = encoder.merge_size;
   std::vector<std::int64_t> rows;
   for (const SegmentGrid& grid : segments) {
     ENTRAIN_INVARIANT(side == 0 || (grid.rows == side && grid.columns == side),
@@ -76,19 +67,11 @@ std::vector<std::int64_t> table_rows(const EncoderSpec& encoder,
                              "x",
                              side));
     rows.insert(rows.end(), static_cast<std::size_t>(grid.extra), -1);
-    for (std::int64_t row = 0; row < grid.rows; row += merge) {
-      for (std::int64_t column = 0; column < grid.columns; column += merge) {
-        for (std::int64_t i = 0; i < merge * merge; ++i) {
-          rows.push_back(grid.extra + (row + i / merge) * side + column + i % merge);
-        }
-      }
-    }
+    for_each_patch(grid, encoder.merge_size, [&](std::int64_t row, std::int64_t column) {
+      rows.push_back(grid.extra + row * side + column);
+    });
   }
   return rows;
-}
-
-at::Tensor to_tensor(const std::vector<std::int64_t>& values, const at::Tensor& like) {
-  return at::tensor(values, at::TensorOptions(at::kLong)).to(like.device());
 }
 
 RowRange own_rows(std::int64_t rows, const TensorGroupPtr& group) {
@@ -104,7 +87,7 @@ at::Tensor with_class_rows(const at::Tensor& patches, const std::vector<std::int
     }
   }
   const at::Tensor all = at::zeros({std::ssize(rows), patches.size(1)}, patches.options());
-  return at::index_copy(all, 0, to_tensor(places, patches), patches);
+  return at::index_copy(all, 0, index_tensor(places, patches.device()), patches);
 }
 
 // What feature_canvas() says of the features of the segments' tiles. Shapes  newline: [1, width].
@@ -228,7 +211,8 @@ at::Tensor patch_embedding(const EncoderSpec& encoder,
       const at::Tensor weight = at::tensor(taps.weights, at::kFloat)
                                     .to(hidden.options().requires_grad(false))
                                     .view({hidden.size(0), 4, 1});
-      const at::Tensor rows = split_embedding(weights.take(), to_tensor(taps.rows, hidden));
+      const at::Tensor rows =
+          split_embedding(weights.take(), index_tensor(taps.rows, hidden.device()));
       hidden = hidden + at::sum(rows.view({hidden.size(0), 4, hidden.size(1)}) * weight, 1);
     }
     return encoder.embedding_norm ? weights.normed(encoder.norm, hidden, encoder.norm_epsilon)
@@ -255,7 +239,7 @@ at::Tensor patch_embedding(const EncoderSpec& encoder,
     hidden = hidden + (1 - patch) * weights.take();
   }
   if (encoder.table_side > 0) {
-    hidden = hidden + split_embedding(weights.take(), to_tensor(places, hidden));
+    hidden = hidden + split_embedding(weights.take(), index_tensor(places, hidden.device()));
   }
   return encoder.embedding_norm ? weights.normed(encoder.norm, hidden, encoder.norm_epsilon)
                                 : hidden;

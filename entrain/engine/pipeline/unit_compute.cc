@@ -15,10 +15,6 @@ bool is_last_stage(const StepSizes& sizes, const UnitKey& unit) {
   return unit.stage + 1 == sizes.program.num_stages.at(at(unit.module));
 }
 
-at::Tensor to_tensor(const std::vector<std::int64_t>& values, const StageOptions& options) {
-  return at::tensor(values, at::TensorOptions().dtype(at::kLong)).to(options.device);
-}
-
 const SegmentWork& segment_of(const StepSizes& sizes, const UnitKey& unit, const WorkItem& item) {
   return sizes.costs.work.at(at(item.sample)).segments.at(at(unit.module)).at(at(item.segment));
 }
@@ -256,7 +252,9 @@ at::Tensor llm_input(const StepSizes& sizes,
   const PlacedFeatures placed = place_features(sizes, group, input);
   check_features(sizes, group, input, placed);
   input.features.clear();
-  return stage.embed(to_tensor(ids, options), placed.rows, to_tensor(placed.positions, options));
+  return stage.embed(index_tensor(ids, options.device),
+                     placed.rows,
+                     index_tensor(placed.positions, options.device));
 }
 
 at::Tensor losses_of(const LlmStage& stage,
@@ -281,7 +279,8 @@ at::Tensor losses_of(const LlmStage& stage,
     }
     first_row += item.rows;
   }
-  return stage.loss_sum(hidden, to_tensor(rows, options), to_tensor(targets, options));
+  return stage.loss_sum(
+      hidden, index_tensor(rows, options.device), index_tensor(targets, options.device));
 }
 
 }  // namespace entrain::engine

@@ -100,13 +100,10 @@ StageCase llm_case(const ModelSpec& model,
       rows.push_back(std::max<std::int64_t>(0, tokens - 1 - i));
     }
   }
-  const auto index = [&](const std::vector<std::int64_t>& values) {
-    return at::tensor(values, at::TensorOptions(at::kLong)).to(options.device);
-  };
   StageCase result;
   const at::Tensor ids = at::arange(tokens, at::kLong).mul_(7).remainder_(llm.vocab_size);
-  const at::Tensor placed = index(positions);
-  const at::Tensor chosen = index(rows);
+  const at::Tensor placed = index_tensor(positions, options.device);
+  const at::Tensor chosen = index_tensor(rows, options.device);
   const at::Tensor targets = chosen.mul(7).remainder_(llm.vocab_size);
   const std::int64_t input_rows = first_stage ? std::ssize(positions) : tokens;
   if (input_rows > 0) {
