@@ -13,50 +13,26 @@ namespace {
 
 // Loops read and write numbers of type S and compute in T, which is wider where S is narrow.
 
-// Sums of products run in this many independent lanes, so that the compiler may use vector
-// registers without changing the order of additions.
+// Sums run in this many independent lanes, so that the compiler may use vector registers without
+// changing the order of additions.
 constexpr std::int64_t kLanes = 16;
 
-template <class T>
-T lane_total(const T (&lanes)[kLanes]) {
+// Σ term(i) over i < width.
+template <class T, class Term>
+T lane_sum(std::int64_t width, const Term& term) {
+  T lanes[kLanes] = {};
+  std::int64_t i = 0;
+  for (; i + kLanes <= width; i += kLanes) {
+    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] += term(i + lane);
+    }
+  }
   T total = 0;
   for (const T value : lanes) {
     total += value;
   }
-  return total;
-}
-
-template <class T, class S>
-T sum_of_squares(const S* x, std::int64_t width) {
-  T lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= width; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      const auto value = static_cast<T>(x[i + lane]);
-      lanes[lane] += value * value;
-    }
-  }
-  T total = lane_total(lanes);
   for (; i < width; ++i) {
-    const auto value = static_cast<T>(x[i]);
-    total += value * value;
-  }
-  return total;
-}
-
-template <class T, class S>
-T sum_of_products(const S* x, const S* y, const S* z, std::int64_t width) {
-  T lanes[kLanes] = {};
-  std::int64_t i = 0;
-  for (; i + kLanes <= width; i += kLanes) {
-    for (std::int64_t lane = 0; lane < kLanes; ++lane) {
-      lanes[lane] +=
-          static_cast<T>(x[i + lane]) * static_cast<T>(y[i + lane]) * static_cast<T>(z[i + lane]);
-    }
-  }
-  T total = lane_total(lanes);
-  for (; i < width; ++i) {
-    total += static_cast<T>(x[i]) * static_cast<T>(y[i]) * static_cast<T>(z[i]);
+    total += term(i);
   }
   return total;
 }
@@ -74,8 +50,11 @@ void normalise_rows(const at::Tensor& input,
   S* __restrict y = output.mutable_data_ptr<S>();
   T* __restrict r = scale.mutable_data_ptr<T>();
   for (std::int64_t row = 0; row < rows; ++row, x += width, y += width) {
-    const T factor =
-        T(1) / std::sqrt(sum_of_squares<T>(x, width) / static_cast<T>(width) + epsilon);
+    const T squares = lane_sum<T>(width, [x](std::int64_t i) {
+      const auto value = static_cast<T>(x[i]);
+      return value * value;
+    });
+    const T factor = T(1) / std::sqrt(squares / static_cast<T>(width) + epsilon);
     r[row] = factor;
     for (std::int64_t i = 0; i < width; ++i) {
       y[i] = static_cast<S>(static_cast<T>(x[i]) * factor * static_cast<T>(w[i]));
@@ -99,8 +78,10 @@ void input_gradient_rows(const at::Tensor& gradient,
   S* __restrict dx = result.mutable_data_ptr<S>();
   for (std::int64_t row = 0; row < rows; ++row, g += width, x += width, dx += width) {
     const T factor = r[row];
-    const T correction =
-        sum_of_products<T>(g, w, x, width) * factor * factor * factor / static_cast<T>(width);
+    const T products = lane_sum<T>(width, [g, w, x](std::int64_t i) {
+      return static_cast<T>(g[i]) * static_cast<T>(w[i]) * static_cast<T>(x[i]);
+    });
+    const T correction = products * factor * factor * factor / static_cast<T>(width);
     for (std::int64_t i = 0; i < width; ++i) {
       dx[i] = static_cast<S>(factor * static_cast<T>(g[i]) * static_cast<T>(w[i]) -
                              static_cast<T>(x[i]) * correction);
