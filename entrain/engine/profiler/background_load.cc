@@ -22,22 +22,17 @@ BackgroundLoad::~BackgroundLoad() {
 
 void BackgroundLoad::run(const LayerCases& cases) {
   at::set_num_threads(1);
-  for (const std::vector<NamedParameter>& layer : cases.layers) {
-    for (const NamedParameter& parameter : layer) {
-      parameter.tensor.set_requires_grad(true);
-    }
-  }
+  set_trainable(cases, true);
   for (std::size_t i = 0; !stop_; i = (i + 1) % cases.cases.size()) {
     const LayerCase& layer_case = cases.cases[i];
-    at::Tensor input = layer_case.input;
-    input.set_requires_grad(true);
+    fresh_leaf(layer_case.input);
     std::vector<at::Tensor> outputs;
     for (int layer = 0; layer < static_cast<int>(cases.layers.size()) && !stop_; ++layer) {
       outputs.push_back(layer_case.forward(layer));
       ++passes_;
     }
     for (; !outputs.empty() && !stop_; outputs.pop_back()) {
-      input.mutable_grad() = at::Tensor();
+      fresh_leaf(layer_case.input);
       outputs.back().backward(at::ones_like(outputs.back().detach()));
     }
   }

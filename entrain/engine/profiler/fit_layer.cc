@@ -11,15 +11,6 @@
 namespace entrain::engine {
 namespace {
 
-const EncoderSpec* encoder_of(const ModelSpec& model, const std::string& module) {
-  for (const EncoderSpec& encoder : model.encoders) {
-    if (encoder.name == module) {
-      return &encoder;
-    }
-  }
-  return nullptr;
-}
-
 void add_exchange(const RankExchange& exchange,
                   int degree,
                   const LinkSpec& link,
@@ -38,7 +29,8 @@ RankExchanges rank_exchanges(const ModelSpec& model,
                              LayerKind kind,
                              double bytes_of_number) {
   constexpr double kScore = 4;  // bytes: scores are float32
-  const EncoderSpec* encoder = encoder_of(model, module);
+  const auto found = std::ranges::find(model.encoders, module, &EncoderSpec::name);
+  const EncoderSpec* encoder = found == model.encoders.end() ? nullptr : &*found;
   const double hidden = bytes_of_number * (encoder == nullptr ? model.llm.hidden : encoder->hidden);
   switch (kind) {
     case LayerKind::kEncoderTransformer:

@@ -14,19 +14,6 @@ namespace {
 
 constexpr std::int64_t kLeastSegment = 16;  // tokens
 
-// Values of normal size without a generator; they cost the same as random ones.
-at::Tensor made_up(std::vector<std::int64_t> shape, const StageOptions& options) {
-  std::int64_t count = 1;
-  for (const std::int64_t side : shape) {
-    count *= side;
-  }
-  return at::arange(count, at::kFloat)
-      .mul_(0.7)
-      .sin_()
-      .view(shape)
-      .to(options.device, options.dtype);
-}
-
 // Numbers of segments to run `tokens` in, none of more than `longest`.
 std::vector<std::int64_t> segmentations(const CaseGrid& grid,
                                         bool attention,
@@ -63,10 +50,7 @@ std::vector<std::shared_ptr<const Stage>> make_layers(
     std::int64_t memory_bytes,
     const std::function<std::shared_ptr<const Stage>()>& make) {
   std::vector<std::shared_ptr<const Stage>> layers = {make()};
-  std::int64_t bytes = 0;
-  for (const NamedParameter& parameter : layers[0]->parameters()) {
-    bytes += 2 * static_cast<std::int64_t>(parameter.tensor.nbytes());
-  }
+  const std::int64_t bytes = 2 * weight_bytes(layers[0]->parameters());
   const std::int64_t fitting =
       memory_bytes == 0 ? kMostLayers : memory_bytes / std::max<std::int64_t>(1, bytes);
   while (std::ssize(layers) < std::min<std::int64_t>({num_alike, kMostLayers, fitting})) {
@@ -174,12 +158,11 @@ LayerCases encoder_cases(const ModelSpec& model,
                              : result.kind == LayerKind::kAudioEmbedding
                                  ? encoder.mel_bands
                                  : output_width(model, choice.module, choice.layer - 1);
+  const std::int64_t merged = result.kind == LayerKind::kProjector ? block : 1;
   result.output_bytes_per_token =
       static_cast<double>(at::elementSize(options.dtype)) *
-      (result.kind == LayerKind::kProjector
-           ? static_cast<double>(output_width(model, choice.module, choice.layer)) /
-                 static_cast<double>(block)
-           : static_cast<double>(output_width(model, choice.module, choice.layer)));
+      (static_cast<double>(output_width(model, choice.module, choice.layer)) /
+       static_cast<double>(merged));
   const std::int64_t longest = std::max(2 * block, longest_segment(encoder));
   for (const std::int64_t tokens : sizes_of(grid, 2 * block)) {
     const std::int64_t one = made_up_segment(encoder, result.kind, tokens).tokens();
@@ -306,6 +289,36 @@ bool divides(const ModelSpec& model, int module, int degree) {
 }
 
 }  // namespace
+
+void set_trainable(const LayerCases& cases, bool trainable) {
+  for (const std::vector<NamedParameter>& layer : cases.layers) {
+    for (const NamedParameter& parameter : layer) {
+      parameter.tensor.set_requires_grad(trainable);
+    }
+  }
+}
+
+std::int64_t weight_bytes(const std::vector<NamedParameter>& layer) {
+  std::int64_t bytes = 0;
+  for (const NamedParameter& parameter : layer) {
+    bytes += static_cast<std::int64_t>(parameter.tensor.nbytes());
+  }
+  return bytes;
+}
+
+at::Tensor fresh_leaf(at::Tensor input, bool requires_grad) {
+  input.set_requires_grad(requires_grad);
+  input.mutable_grad() = at::Tensor();
+  return input;
+}
+
+at::Tensor made_up(const std::vector<std::int64_t>& shape, const StageOptions& options) {
+  return at::arange(c10::multiply_integers(shape), at::kFloat)
+      .mul_(0.7)
+      .sin_()
+      .view(shape)
+      .to(options.device, options.dtype);
+}
 
 SegmentGrid near_square_grid(std::int64_t tokens, std::int64_t merge_size) {
   const std::int64_t blocks = std::max<std::int64_t>(1, tokens / (merge_size * merge_size));

@@ -44,6 +44,15 @@ struct LayerCases {
   std::function<LayerCases()> on_rank;
 };
 
+// Makes the weights of all layers trainable, or freezes them.
+void set_trainable(const LayerCases& cases, bool trainable);
+// Bytes of one layer's weights.
+std::int64_t weight_bytes(const std::vector<NamedParameter>& layer);
+// The tensor as a leaf without a gradient, like a received activation.
+at::Tensor fresh_leaf(at::Tensor input, bool requires_grad = true);
+// Values of normal size without a generator; they cost the same as random ones.
+at::Tensor made_up(const std::vector<std::int64_t>& shape, const StageOptions& options);
+
 // One layer of every kind, at one degree of tensor parallelism.
 struct LayerChoice {
   int module = 0;

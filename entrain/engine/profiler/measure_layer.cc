@@ -30,24 +30,9 @@ double work_seconds(at::Device device) {
                          : std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-void set_trainable(const LayerCases& cases, bool trainable) {
-  for (const std::vector<NamedParameter>& layer : cases.layers) {
-    for (const NamedParameter& parameter : layer) {
-      parameter.tensor.set_requires_grad(trainable);
-    }
-  }
-}
-
-at::Tensor fresh_leaf(const LayerCase& layer_case) {
-  at::Tensor input = layer_case.input;
-  input.set_requires_grad(true);
-  input.mutable_grad() = at::Tensor();
-  return input;
-}
-
 double kept_bytes_per_token(const LayerCases& cases, const LayerCase& layer_case) {
   set_trainable(cases, true);
-  const at::Tensor input = fresh_leaf(layer_case);
+  const at::Tensor input = fresh_leaf(layer_case.input);
   const LiveBytes live(input.device().type());
   const at::Tensor output = layer_case.forward(0);
   // Image features are counted separately, from their arrival to their last backward.
@@ -131,7 +116,7 @@ class LayerTimer {
   double run_forwards(const LayerCase& layer_case, std::vector<at::Tensor>& outputs) {
     double time = 0;
     for (int i = 0; i < num_layers(layer_case); ++i) {
-      fresh_leaf(layer_case);
+      fresh_leaf(layer_case.input);
       watch_.start();
       outputs.push_back(layer_case.forward(i % static_cast<int>(std::ssize(cases_.layers))));
       time += watch_.stop();
@@ -144,7 +129,7 @@ class LayerTimer {
     double time = 0;
     for (; !outputs.empty(); outputs.pop_back()) {
       const at::Tensor gradient = at::ones_like(outputs.back().detach());
-      fresh_leaf(layer_case);
+      fresh_leaf(layer_case.input);
       watch_.start();
       outputs.back().backward(gradient);
       time += watch_.stop();
@@ -153,7 +138,7 @@ class LayerTimer {
   }
 
   double run_again(const LayerCase& layer_case) {
-    fresh_leaf(layer_case);
+    fresh_leaf(layer_case.input);
     {
       const at::NoGradGuard keeps_nothing;
       layer_case.forward(0);

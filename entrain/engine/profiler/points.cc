@@ -1,7 +1,6 @@
 #include "entrain/engine/profiler/points.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include <nlohmann/json.hpp>

@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include <ATen/Parallel.h>
 #include <nlohmann/json.hpp>
 
 #include "entrain/core/base/errors.h"
@@ -32,17 +31,6 @@ constexpr const char* kSoftware = "torch " ENTRAIN_TORCH_VERSION;
 constexpr std::int64_t kLeastTokens = 16;
 constexpr double kSecondsBetweenWrites = 3;
 constexpr std::int64_t kStepsPerLayer = 100;  // of the progress bar
-
-class OneThread {
- public:
-  OneThread() : before_(at::get_num_threads()) { at::set_num_threads(1); }
-  ~OneThread() { at::set_num_threads(before_); }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-
- private:
-  int before_;
-};
 
 at::ScalarType dtype_of(const std::string& name) {
   if (name == "float32") {
@@ -104,9 +92,7 @@ constexpr double kBytesTogether = 512.0 * (1 << 20);
 double held_bytes(const LayerCases& cases) {
   double bytes = 0;
   for (const std::vector<NamedParameter>& layer : cases.layers) {
-    for (const NamedParameter& parameter : layer) {
-      bytes += 2 * static_cast<double>(parameter.tensor.nbytes());
-    }
+    bytes += 2 * static_cast<double>(weight_bytes(layer));
   }
   for (const LayerCase& layer_case : cases.cases) {
     bytes += layer_case.input.defined() ? static_cast<double>(layer_case.input.nbytes()) : 0.0;
@@ -172,12 +158,11 @@ class Measuring {
       next.beside.push_back(cases_of_layer());
     }
     held_bytes_ += held_bytes(cases) * options_.lanes;
-    LayerBudget budget;
-    budget.repeats = options_.repeats;
-    budget.seconds = seconds_for(i);
-    budget.memory_bytes = options_.memory_bytes / options_.lanes;
-    budget.recompute = options_.recompute;
-    budget.clock = options_.clock;
+    const LayerBudget budget = {.repeats = options_.repeats,
+                                .seconds = seconds_for(i),
+                                .memory_bytes = options_.memory_bytes / options_.lanes,
+                                .recompute = options_.recompute,
+                                .clock = options_.clock};
     {
       const BackgroundLoad load(next.beside);
       next.measurement = std::make_unique<LayerMeasurement>(

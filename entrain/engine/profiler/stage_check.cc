@@ -7,8 +7,6 @@
 #include <memory>
 #include <utility>
 
-#include <ATen/Parallel.h>
-
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
@@ -16,6 +14,7 @@
 
 #include "entrain/engine/models/device.h"
 #include "entrain/engine/models/stages.h"
+#include "entrain/engine/profiler/layer_cases.h"
 #include "entrain/engine/profiler/statistics.h"
 
 namespace entrain::engine {
@@ -32,14 +31,6 @@ struct StageCase {
   at::Tensor input;  // undefined where the stage has none (text without images)
   std::function<at::Tensor()> forward;
 };
-
-at::Tensor made_up(std::int64_t rows, std::int64_t columns, const StageOptions& options) {
-  return at::arange(rows * columns, at::kFloat)
-      .mul_(0.7)
-      .sin_()
-      .view({rows, columns})
-      .to(options.device, options.dtype);
-}
 
 StageCase encoder_case(const ModelSpec& model,
                        std::shared_ptr<const EncoderStage> stage,
@@ -65,7 +56,7 @@ StageCase encoder_case(const ModelSpec& model,
                              : first_stage ? patch_values(encoder)
                                            : output_width(model, module, layers.begin - 1);
   StageCase result;
-  result.input = made_up(rows, width, options);
+  result.input = made_up({rows, width}, options);
   result.forward = [stage = std::move(stage), grids, input = result.input] {
     return stage->forward(input, grids);
   };
@@ -108,7 +99,7 @@ StageCase llm_case(const ModelSpec& model,
   const std::int64_t input_rows = first_stage ? std::ssize(positions) : tokens;
   if (input_rows > 0) {
     const int before = std::max(0, layers.begin - 1);
-    result.input = made_up(input_rows, output_width(model, model.llm_module(), before), options);
+    result.input = made_up({input_rows, output_width(model, model.llm_module(), before)}, options);
   }
   result.forward =
       [=, stage = std::move(stage), ids = ids.to(options.device), input = result.input] {
@@ -252,9 +243,7 @@ class StageCheck {
                                              bool input_gradient,
                                              Stopwatch& watch) {
     if (stage_case.input.defined()) {
-      at::Tensor input = stage_case.input;
-      input.set_requires_grad(input_gradient);
-      input.mutable_grad() = at::Tensor();
+      fresh_leaf(stage_case.input, input_gradient);
     }
     watch.start();
     const at::Tensor output = stage_case.forward();
@@ -306,12 +295,9 @@ std::vector<StageTime> check_stages(const ModelSpec& model,
                                     int repeats,
                                     const NanosecondClock& clock) {
   ENTRAIN_INVARIANT(repeats >= 1, "a check without repeats");
-  const int threads = at::get_num_threads();
-  at::set_num_threads(1);
+  const OneThread one_thread;
   const c10::AutoGradMode with_gradients(true);
-  std::vector<StageTime> times = StageCheck(model, plan, profile, slots).run(repeats, clock);
-  at::set_num_threads(threads);
-  return times;
+  return StageCheck(model, plan, profile, slots).run(repeats, clock);
 }
 
 std::vector<ErrorSummary> summarise(const ModelSpec& model, std::span<const StageTime> times) {

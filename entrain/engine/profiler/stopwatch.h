@@ -1,10 +1,11 @@
-// Times arithmetic on a device.
+// Times arithmetic on a device, and keeps it on one thread.
 #pragma once
 
 #include <functional>
 #include <memory>
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 namespace entrain::engine {
 
@@ -31,6 +32,18 @@ class Stopwatch {
   std::unique_ptr<Events> events_;  // null if a clock is given
   NanosecondClock clock_;
   double started_ = 0;
+};
+
+// While it lives, torch computes on one thread.
+class OneThread {
+ public:
+  OneThread() : before_(at::get_num_threads()) { at::set_num_threads(1); }
+  ~OneThread() { at::set_num_threads(before_); }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+
+ private:
+  int before_;
 };
 
 }  // namespace entrain::engine
