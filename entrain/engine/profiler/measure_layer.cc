@@ -49,6 +49,8 @@ double bytes_on_rank(const LayerCases& cases, std::size_t index) {
   return kept_bytes_per_token(on_rank, on_rank.cases[index]);
 }
 
+}  // namespace
+
 class LayerTimer {
  public:
   LayerTimer(const LayerCases& cases, const LayerBudget& budget, at::Device device)
@@ -153,6 +155,8 @@ class LayerTimer {
   double bytes_per_token_;
   Stopwatch watch_;
 };
+
+namespace {
 
 // Times of points of rising size, to estimate those of others.
 class KnownTimes {
@@ -319,108 +323,75 @@ std::vector<MeasuredPoint> points_of(const LayerCases& cases,
 
 }  // namespace
 
-struct LayerMeasurement::State {
-  State(LayerCases own_cases,
-        const LayerBudget& own_budget,
-        at::Device on_device,
-        MeasuredLayer& measured,
-        std::function<void()> after_point)
-      : cases(std::move(own_cases)),
-        budget(own_budget),
-        layer(measured),
-        on_point(std::move(after_point)),
-        timer(cases, budget, on_device) {
-    const Clock::time_point start = Clock::now();
-    layer.skipped.clear();
-    WarmUp warm_up(cases, budget, on_device, timer, on_point);
-    kept = warm_up.run(layer.skipped);
-    layer.points = points_of(cases, kept, layer);
-    layer.activation_bytes_per_token = bytes_on_rank(cases, warm_up.largest());
-    seconds = seconds_since(start);
-    round_seconds = seconds;
-    complete_if_done();
-  }
-
-  [[nodiscard]] bool wants_more(const MeasuredPoint& point) const {
-    const int repeats = static_cast<int>(point.forward.size());
-    return repeats < kLeastRepeats || (repeats < budget.repeats && seconds < budget.seconds);
-  }
-
-  void run_round() {
-    const double before = seconds;
-    for (std::size_t i = 0; i < layer.points.size(); ++i) {
-      if (wants_more(layer.points[i])) {
-        const Clock::time_point start = Clock::now();
-        timer.measure(cases.cases[kept[i]], layer.points[i]);
-        seconds += seconds_since(start);
-        on_point();
-      }
-    }
-    round_seconds = seconds - before;
-    complete_if_done();
-  }
-
-  void complete_if_done() {
-    if (std::any_of(layer.points.begin(), layer.points.end(), [&](const MeasuredPoint& point) {
-          return wants_more(point);
-        })) {
-      return;
-    }
-    layer.output_bytes_per_token = cases.output_bytes_per_token;
-    for (const NamedParameter& parameter : cases.layers[0]) {
-      layer.parameters += parameter.tensor.numel();
-      layer.parameter_bytes += static_cast<double>(parameter.tensor.nbytes());
-    }
-    layer.complete = true;
-  }
-
-  LayerCases cases;
-  LayerBudget budget;
-  MeasuredLayer& layer;
-  std::function<void()> on_point;
-  LayerTimer timer;
-  std::vector<std::size_t> kept;  // [point] its case
-  double seconds = 0;
-  double round_seconds = 0;  // of the last one; warming up is about one
-};
-
 LayerMeasurement::LayerMeasurement(LayerCases cases,
                                    const LayerBudget& budget,
                                    at::Device device,
                                    MeasuredLayer& layer,
-                                   std::function<void()> on_point) {
+                                   std::function<void()> on_point)
+    : cases_(std::move(cases)), budget_(budget), layer_(layer), on_point_(std::move(on_point)) {
   ENTRAIN_INVARIANT(budget.repeats >= kLeastRepeats, "too few repeats");
-  state_ = std::make_unique<State>(std::move(cases), budget, device, layer, std::move(on_point));
+  timer_ = std::make_unique<LayerTimer>(cases_, budget_, device);
+  const Clock::time_point start = Clock::now();
+  layer_.skipped.clear();
+  WarmUp warm_up(cases_, budget_, device, *timer_, on_point_);
+  kept_ = warm_up.run(layer_.skipped);
+  layer_.points = points_of(cases_, kept_, layer_);
+  layer_.activation_bytes_per_token = bytes_on_rank(cases_, warm_up.largest());
+  seconds_ = seconds_since(start);
+  round_seconds_ = seconds_;
+  complete_if_done();
 }
 
 LayerMeasurement::~LayerMeasurement() = default;
 
-bool LayerMeasurement::wants_more() const {
-  return !state_->layer.complete;
+bool LayerMeasurement::wants_more(const MeasuredPoint& point) const {
+  const int repeats = static_cast<int>(point.forward.size());
+  return repeats < kLeastRepeats || (repeats < budget_.repeats && seconds_ < budget_.seconds);
 }
 
 void LayerMeasurement::run_round() {
-  state_->run_round();
+  const double before = seconds_;
+  for (std::size_t i = 0; i < layer_.points.size(); ++i) {
+    if (wants_more(layer_.points[i])) {
+      const Clock::time_point start = Clock::now();
+      timer_->measure(cases_.cases[kept_[i]], layer_.points[i]);
+      seconds_ += seconds_since(start);
+      on_point_();
+    }
+  }
+  round_seconds_ = seconds_ - before;
+  complete_if_done();
+}
+
+void LayerMeasurement::complete_if_done() {
+  if (std::any_of(layer_.points.begin(), layer_.points.end(), [&](const MeasuredPoint& point) {
+        return wants_more(point);
+      })) {
+    return;
+  }
+  layer_.output_bytes_per_token = cases_.output_bytes_per_token;
+  for (const NamedParameter& parameter : cases_.layers[0]) {
+    layer_.parameters += parameter.tensor.numel();
+  }
+  layer_.parameter_bytes += static_cast<double>(weight_bytes(cases_.layers[0]));
+  layer_.complete = true;
 }
 
 double LayerMeasurement::progress() const {
-  return wants_more() ? std::max(state_->seconds / state_->budget.seconds,
-                                 static_cast<double>(state_->layer.points.front().forward.size()) /
-                                     state_->budget.repeats)
-                      : 1;
+  return wants_more()
+             ? std::max(seconds_ / budget_.seconds,
+                        static_cast<double>(layer_.points.front().forward.size()) / budget_.repeats)
+             : 1;
 }
 
 double LayerMeasurement::wanted_seconds() const {
   if (!wants_more()) {
     return 0;
   }
-  const std::size_t repeats = state_->layer.points.front().forward.size();
-  const auto most = static_cast<std::size_t>(state_->budget.repeats);
-  const double all = state_->round_seconds * static_cast<double>(most - std::min(most, repeats));
-  const double least =
-      state_->round_seconds *
-      static_cast<double>(kLeastRepeats - std::min<std::size_t>(kLeastRepeats, repeats));
-  return std::max(least, std::min(all, state_->budget.seconds - state_->seconds));
+  const int repeats = static_cast<int>(layer_.points.front().forward.size());
+  const double all = round_seconds_ * std::max(0, budget_.repeats - repeats);
+  const double least = round_seconds_ * std::max(0, kLeastRepeats - repeats);
+  return std::max(least, std::min(all, budget_.seconds - seconds_));
 }
 
 }  // namespace entrain::engine

@@ -3,9 +3,11 @@
 // Read first: LayerMeasurement.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "entrain/engine/profiler/layer_cases.h"
 #include "entrain/engine/profiler/points.h"
@@ -22,6 +24,8 @@ struct LayerBudget {
   NanosecondClock clock = {};  // of the Stopwatch; empty: the Stopwatch's own
 };
 inline constexpr int kLeastRepeats = 3;
+
+class LayerTimer;
 
 // Adds times of `cases` to a MeasuredLayer (which may hold repeats of an earlier run), one round at
 // a time.
@@ -66,7 +70,7 @@ class LayerMeasurement {
 
   // Whether some point has too few repeats, or fewer than requested while there is time. If not,
   // the layer is complete.
-  [[nodiscard]] bool wants_more() const;
+  [[nodiscard]] bool wants_more() const { return !layer_.complete; }
   // One more repeat of every point that needs one. Afterwards `layer` can be stored.
   void run_round();
 
@@ -75,8 +79,17 @@ class LayerMeasurement {
   [[nodiscard]] double wanted_seconds() const;  // estimated time of the remaining rounds
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  [[nodiscard]] bool wants_more(const MeasuredPoint& point) const;
+  void complete_if_done();
+
+  LayerCases cases_;
+  LayerBudget budget_;
+  MeasuredLayer& layer_;
+  std::function<void()> on_point_;
+  std::unique_ptr<LayerTimer> timer_;
+  std::vector<std::size_t> kept_;  // [point] its case
+  double seconds_ = 0;
+  double round_seconds_ = 0;  // of the last one; warming up is about one
 };
 
 }  // namespace entrain::engine
