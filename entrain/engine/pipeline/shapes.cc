@@ -3,16 +3,17 @@
 #include "entrain/core/base/at.h"
 
 namespace entrain::engine {
-namespace {
 
-const SegmentWork& segment_of(const StepCosts& costs, int module, const WorkItem& item) {
-  return costs.work.at(at(item.sample)).segments.at(at(module)).at(at(item.segment));
+bool is_last_stage(const Program& program, const UnitKey& unit) {
+  return unit.stage + 1 == program.num_stages.at(at(unit.module));
 }
 
-}  // namespace
-
 bool is_last_llm_stage(const Program& program, const UnitKey& unit) {
-  return unit.module == program.llm_module() && unit.stage + 1 == program.num_stages.back();
+  return unit.module == program.llm_module() && is_last_stage(program, unit);
+}
+
+const SegmentWork& segment_of(const StepSizes& sizes, int module, const WorkItem& item) {
+  return sizes.costs.work.at(at(item.sample)).segments.at(at(module)).at(at(item.segment));
 }
 
 std::int64_t item_rows(const StepSizes& sizes, int module, const WorkItem& item) {
@@ -20,18 +21,18 @@ std::int64_t item_rows(const StepSizes& sizes, int module, const WorkItem& item)
     return item.token_end - item.token_begin;
   }
   return module == sizes.program.llm_module() ? sizes.costs.work.at(at(item.sample)).llm_tokens
-                                              : segment_of(sizes.costs, module, item).tokens;
+                                              : segment_of(sizes, module, item).tokens;
 }
 
 std::int64_t feature_rows(const StepSizes& sizes, int module, const WorkItem& item) {
-  return segment_of(sizes.costs, module, item).llm_tokens;
+  return segment_of(sizes, module, item).llm_tokens;
 }
 
 std::vector<std::int64_t> output_shape(const StepSizes& sizes,
                                        const UnitKey& unit,
                                        const Group& group) {
-  const bool encoder = unit.module != sizes.program.llm_module();
-  const bool features = encoder && unit.stage + 1 == sizes.program.num_stages.at(at(unit.module));
+  const bool features =
+      unit.module != sizes.program.llm_module() && is_last_stage(sizes.program, unit);
   std::int64_t rows = 0;
   for (const WorkItem& item : group.items) {
     rows += features ? feature_rows(sizes, unit.module, item) : item_rows(sizes, unit.module, item);

@@ -17,8 +17,12 @@ struct StepSizes {
   const StepCosts& costs;
 };
 
+// Of its module, or of the LLM.
+bool is_last_stage(const Program& program, const UnitKey& unit);
 bool is_last_llm_stage(const Program& program, const UnitKey& unit);
 
+// The segment of an encoder's item.
+const SegmentWork& segment_of(const StepSizes& sizes, int module, const WorkItem& item);
 // Rows of one item: a segment's tokens inside its encoder, a sample's or chunk's tokens in
 // the LLM.
 std::int64_t item_rows(const StepSizes& sizes, int module, const WorkItem& item);

@@ -11,14 +11,6 @@
 namespace entrain::engine {
 namespace {
 
-bool is_last_stage(const StepSizes& sizes, const UnitKey& unit) {
-  return unit.stage + 1 == sizes.program.num_stages.at(at(unit.module));
-}
-
-const SegmentWork& segment_of(const StepSizes& sizes, const UnitKey& unit, const WorkItem& item) {
-  return sizes.costs.work.at(at(item.sample)).segments.at(at(unit.module)).at(at(item.segment));
-}
-
 // Features of the packed samples by rising position in the packed rows.
 struct PlacedFeatures {
   at::Tensor rows;                      // [F, hidden] or undefined
@@ -158,7 +150,7 @@ void read_data(const StepSizes& sizes,
     const EncoderSpec& encoder = sizes.model.encoders.at(at(unit.module));
     const bool vision = encoder.modality == Modality::kVision;
     for (const WorkItem& item : group.items) {
-      const SegmentWork& work = segment_of(sizes, unit, item);
+      const SegmentWork& work = segment_of(sizes, unit.module, item);
       SegmentData segment = data.segment(unit.module, item.sample, item.segment);
       ENTRAIN_INVARIANT(
           segment.rows == work.rows && segment.columns == work.columns &&
@@ -179,7 +171,7 @@ void read_data(const StepSizes& sizes,
     }
   }
   const bool positions = !sizes.model.llm.mrope_sections.empty();
-  if (llm && (positions || unit.stage == 0 || is_last_stage(sizes, unit))) {
+  if (llm && (positions || unit.stage == 0 || is_last_stage(sizes.program, unit))) {
     for (const WorkItem& item : group.items) {
       const TokenizedSample& text = data.text(item.sample);
       const std::int64_t planned = sizes.costs.work.at(at(item.sample)).llm_tokens;
@@ -224,7 +216,7 @@ EncoderInput encoder_input(const StepSizes& sizes,
       inputs.push_back(input.segments[i].input);
     }
     result.grids.push_back(segment_grid(sizes.model.encoders.at(at(unit.module)),
-                                        segment_of(sizes, unit, group.items[i]),
+                                        segment_of(sizes, unit.module, group.items[i]),
                                         inputs.empty() ? 0 : inputs.back().size(0)));
   }
   result.hidden = std::move(input.hidden);
