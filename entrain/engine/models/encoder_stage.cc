@@ -112,14 +112,12 @@ EncoderStage::EncoderStage(const EncoderSpec& encoder,
       last_layer_(encoder.num_layers + 1) {
   check_layers(encoder.name, layers, last_layer_ + 1);
   slice_block(encoder_, options.tensor_parallel);
-  ParameterBuilder builder(options, encoder.num_layers);
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     for (const ParameterSpec& parameter : parameters_of(encoder, llm_hidden, layer)) {
-      builder.add(parameter);
+      parameters_.push_back(initial_parameter(parameter, options, encoder.num_layers));
     }
-    ends_.push_back(builder.size());
+    ends_.push_back(parameters_.size());
   }
-  parameters_ = builder.take();
 }
 
 at::Tensor EncoderStage::forward(const at::Tensor& input,

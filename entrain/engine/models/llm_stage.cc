@@ -77,18 +77,16 @@ LlmStage::LlmStage(const LlmSpec& llm,
       recomputed_end_(layers.begin + recompute),
       last_layer_(llm.num_layers + 1) {
   check_layers("llm", layers, last_layer_ + 1);
-  ParameterBuilder builder(options, llm.num_layers);
   for (int layer = layers.begin; layer < layers.end; ++layer) {
     for (const ParameterSpec& parameter : parameters_of(llm, layer)) {
       const bool held =
           layer == last_layer_ && layers.begin == 0 && parameter.role == ParameterRole::kEmbedding;
       if (!held) {
-        builder.add(parameter);
+        parameters_.push_back(initial_parameter(parameter, options, llm.num_layers));
       }
     }
-    ends_.push_back(builder.size());
+    ends_.push_back(parameters_.size());
   }
-  parameters_ = builder.take();
   if (layers.end != last_layer_ + 1) {
     return;
   }

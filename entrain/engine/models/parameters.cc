@@ -11,7 +11,6 @@
 #include "entrain/engine/models/tensor_group.h"
 
 namespace entrain::engine {
-
 namespace {
 
 // `draw`: Rng& → double, a number at a time.
@@ -32,6 +31,37 @@ at::Tensor drawn(const std::string& name,
   return values.to(options.device, options.dtype);
 }
 
+at::Tensor initial_value(const ParameterSpec& parameter,
+                         const StageOptions& options,
+                         int num_layers) {
+  const int degree = options.tensor_parallel;
+  if (parameter.role == ParameterRole::kGain || parameter.role == ParameterRole::kBias ||
+      parameter.role == ParameterRole::kLoraB) {
+    return at::full(part_shape(parameter.shape, parameter.split, degree),
+                    parameter.role == ParameterRole::kGain ? 1.0 : 0.0,
+                    at::TensorOptions(options.device).dtype(options.dtype));
+  }
+  if (parameter.role == ParameterRole::kSinusoids) {
+    return sinusoid_table(parameter.shape[0], parameter.shape[1]).to(options.device, options.dtype);
+  }
+  const double deviation =
+      initial_deviation(parameter.role, parameter.count() / parameter.shape.front(), num_layers);
+  const auto draw = [&](const std::vector<std::int64_t>& shape) {
+    return parameter.role == ParameterRole::kLoraA
+               ? drawn(parameter.name,
+                       shape,
+                       options,
+                       [deviation](Rng& random) { return (2 * random.uniform() - 1) * deviation; })
+               : initial_weight(parameter.name, shape, deviation, options);
+  };
+  if (options.tensor_group == nullptr) {
+    return draw(part_shape(parameter.shape, parameter.split, degree));
+  }
+  const at::Tensor whole = draw(parameter.shape);
+  const at::Tensor part = part_of(whole, parameter.split, options.tensor_group->index, degree);
+  return degree > 1 && !parameter.split.whole() ? part.clone() : part;
+}
+
 }  // namespace
 
 at::Tensor initial_weight(const std::string& name,
@@ -43,52 +73,19 @@ at::Tensor initial_weight(const std::string& name,
 }
 
 double initial_deviation(ParameterRole role, std::int64_t fan_in, int num_layers) {
+  if (role == ParameterRole::kEmbedding) {
+    return 0.02;
+  }
   const double plain = 1.0 / std::sqrt(static_cast<double>(fan_in));
-  switch (role) {
-    case ParameterRole::kEmbedding:
-      return 0.02;
-    case ParameterRole::kResidualLinear:
-      return plain / std::sqrt(2.0 * num_layers);
-    default:
-      break;
-  }
-  return plain;
+  return role == ParameterRole::kResidualLinear ? plain / std::sqrt(2.0 * num_layers) : plain;
 }
 
-at::Tensor ParameterBuilder::initial(const ParameterSpec& parameter) const {
-  const int degree = options_.tensor_parallel;
-  if (parameter.role == ParameterRole::kGain || parameter.role == ParameterRole::kBias ||
-      parameter.role == ParameterRole::kLoraB) {
-    return at::full(part_shape(parameter.shape, parameter.split, degree),
-                    parameter.role == ParameterRole::kGain ? 1.0 : 0.0,
-                    at::TensorOptions(options_.device).dtype(options_.dtype));
-  }
-  if (parameter.role == ParameterRole::kSinusoids) {
-    return sinusoid_table(parameter.shape[0], parameter.shape[1])
-        .to(options_.device, options_.dtype);
-  }
-  const double deviation =
-      initial_deviation(parameter.role, parameter.count() / parameter.shape.front(), num_layers_);
-  const auto draw = [&](const std::vector<std::int64_t>& shape) {
-    return parameter.role == ParameterRole::kLoraA
-               ? drawn(parameter.name,
-                       shape,
-                       options_,
-                       [deviation](Rng& random) { return (2 * random.uniform() - 1) * deviation; })
-               : initial_weight(parameter.name, shape, deviation, options_);
-  };
-  if (options_.tensor_group == nullptr) {
-    return draw(part_shape(parameter.shape, parameter.split, degree));
-  }
-  const at::Tensor whole = draw(parameter.shape);
-  const at::Tensor part = part_of(whole, parameter.split, options_.tensor_group->index, degree);
-  return degree > 1 && !parameter.split.whole() ? part.clone() : part;
-}
-
-void ParameterBuilder::add(const ParameterSpec& parameter) {
-  at::Tensor tensor = initial(parameter);
+NamedParameter initial_parameter(const ParameterSpec& parameter,
+                                 const StageOptions& options,
+                                 int num_layers) {
+  at::Tensor tensor = initial_value(parameter, options, num_layers);
   tensor.set_requires_grad(parameter.trainable);
-  parameters_.push_back({parameter.name, std::move(tensor), parameter.split});
+  return {parameter.name, std::move(tensor), parameter.split};
 }
 
 void check_layers(const std::string& module, LayerRange layers, int num_layers) {

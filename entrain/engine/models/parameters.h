@@ -3,8 +3,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "entrain/core/spec/parameters.h"
 
@@ -20,27 +18,13 @@ namespace entrain::engine {
 // Requires  fan_in >= 1; num_layers: transformer layers of the module, >= 1.
 double initial_deviation(ParameterRole role, std::int64_t fan_in, int num_layers);
 
-// Collects a stage's parameters in layer order. Sizes are those of the whole parameter. With a
-// tensor group, values are this rank's shard of the whole, so they do not depend on the sharding.
-class ParameterBuilder {
- public:
-  ParameterBuilder(const StageOptions& options, int num_layers)
-      : options_(options), num_layers_(num_layers) {}
-
-  // Requires gradients if the parameter is trainable. The fan-in of a matrix or convolution is the
-  // product of all its axes but the first.
-  void add(const ParameterSpec& parameter);
-
-  [[nodiscard]] std::size_t size() const { return parameters_.size(); }
-  std::vector<NamedParameter> take() { return std::move(parameters_); }
-
- private:
-  [[nodiscard]] at::Tensor initial(const ParameterSpec& parameter) const;
-
-  StageOptions options_;
-  int num_layers_;
-  std::vector<NamedParameter> parameters_;
-};
+// A parameter with its initial value, which requires gradients if it is trainable. Sizes are those
+// of the whole parameter. With a tensor group, the value is this rank's shard of the whole, so it
+// does not depend on the sharding. The fan-in of a matrix or convolution is the product of all its
+// axes but the first. `num_layers`: as for initial_deviation().
+NamedParameter initial_parameter(const ParameterSpec& parameter,
+                                 const StageOptions& options,
+                                 int num_layers);
 
 // Throws  InvalidInput unless 0 <= begin < end <= num_layers.
 void check_layers(const std::string& module, LayerRange layers, int num_layers);

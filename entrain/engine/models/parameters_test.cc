@@ -30,22 +30,24 @@ TEST(InitialDeviation, ScalesByFanInAndDepth) {
   EXPECT_DOUBLE_EQ(initial_deviation(ParameterRole::kEmbedding, 64, 8), 0.02);
 }
 
-TEST(ParameterBuilder, KeepsOrderShapeRoleAndTrainability) {
-  ParameterBuilder builder({.seed = 3, .dtype = at::kDouble}, 8);
-  builder.add({"a.weight", {40, 64}});
-  builder.add({"a.bias", {5}, ParameterRole::kBias});
-  builder.add({"b.weight", {64, 40}, ParameterRole::kResidualLinear, {}, false});
-  builder.add({"norm.weight", {3}, ParameterRole::kGain, {}, false});
-  const std::vector<NamedParameter> parameters = builder.take();
-  ASSERT_EQ(parameters.size(), 4U);
-  const std::vector<std::string> names = {"a.weight", "a.bias", "b.weight", "norm.weight"};
+TEST(InitialParameter, KeepsShapeRoleAndTrainability) {
+  const StageOptions options = {.seed = 3, .dtype = at::kDouble};
+  const std::vector<ParameterSpec> specs = {
+      {"a.weight", {40, 64}},
+      {"a.bias", {5}, ParameterRole::kBias},
+      {"b.weight", {64, 40}, ParameterRole::kResidualLinear, {}, false},
+      {"norm.weight", {3}, ParameterRole::kGain, {}, false}};
+  std::vector<NamedParameter> parameters;
+  for (const ParameterSpec& spec : specs) {
+    parameters.push_back(initial_parameter(spec, options, 8));
+  }
   for (std::size_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(parameters[i].name, names[i]);
-    EXPECT_EQ(parameters[i].tensor.requires_grad(), i < 2) << names[i];
+    EXPECT_EQ(parameters[i].name, specs[i].name);
+    EXPECT_EQ(parameters[i].tensor.sizes(), at::IntArrayRef(specs[i].shape)) << specs[i].name;
+    EXPECT_EQ(parameters[i].tensor.requires_grad(), i < 2) << specs[i].name;
     EXPECT_TRUE(parameters[i].tensor.is_leaf());
     EXPECT_EQ(parameters[i].tensor.scalar_type(), at::kDouble);
   }
-  const StageOptions options = {.seed = 3, .dtype = at::kDouble};
   EXPECT_TRUE(
       at::equal(parameters[0].tensor, initial_weight("a.weight", {40, 64}, 0.125, options)));
   const double residual = initial_deviation(ParameterRole::kResidualLinear, 40, 8);
@@ -57,17 +59,17 @@ TEST(ParameterBuilder, KeepsOrderShapeRoleAndTrainability) {
 
 // Kaiming's uniform values with a = √5 are within ±1/√in; B is zero, so that training begins at the
 // base.
-TEST(ParameterBuilder, DrawsAdaptersAsTheirReferenceDoes) {
-  ParameterBuilder builder({.seed = 3}, 8);
-  builder.add({"x.lora_A.weight", {8, 400}, ParameterRole::kLoraA});
-  builder.add({"x.lora_B.weight", {64, 8}, ParameterRole::kLoraB});
-  const std::vector<NamedParameter> parameters = builder.take();
-  const at::Tensor& a = parameters[0].tensor;
+TEST(InitialParameter, DrawsAdaptersAsTheirReferenceDoes) {
+  const auto value_of = [](const ParameterSpec& parameter) {
+    return initial_parameter(parameter, {.seed = 3}, 8).tensor;
+  };
+  const at::Tensor a = value_of({"x.lora_A.weight", {8, 400}, ParameterRole::kLoraA});
+  const at::Tensor b = value_of({"x.lora_B.weight", {64, 8}, ParameterRole::kLoraB});
   EXPECT_LE(a.abs().max().item<float>(), 0.05F);
   EXPECT_GT(a.abs().max().item<float>(), 0.0499F);
   EXPECT_NEAR(a.mean().item<double>(), 0.0, 2e-3);
   EXPECT_NEAR(a.std().item<double>(), 0.05 / std::sqrt(3.0), 1e-3);
-  EXPECT_TRUE(at::equal(parameters[1].tensor, at::zeros({64, 8})));
+  EXPECT_TRUE(at::equal(b, at::zeros({64, 8})));
 }
 
 TEST(CheckLayers, TakesNonEmptyRangesWithinTheModule) {
