@@ -4,7 +4,7 @@
 #include <chrono>
 #include <exception>
 #include <functional>
-#include <thread>
+#include <future>
 #include <vector>
 
 #include <ATen/Parallel.h>
@@ -137,29 +137,21 @@ std::vector<double> exchange(Comm& comm, const at::Tensor& message, int count) {
 // Half of the median round trip.
 double message_nanoseconds(std::int64_t numbers, int count) {
   ThreadCommGroup group(2);
-  std::exception_ptr error;
-  std::thread peer([&] {
+  const auto run = [&](int rank) {
     try {
-      const at::NoGradGuard no_grad;
-      at::set_num_threads(1);
-      exchange(group.comm(1), at::ones({numbers}), count);
+      return exchange(group.comm(rank), at::ones({numbers}), count);
     } catch (const std::exception& failure) {
-      error = std::current_exception();
       group.abort(failure.what());
+      throw;
     }
+  };
+  std::future<void> peer = std::async(std::launch::async, [&] {
+    const at::NoGradGuard no_grad;
+    at::set_num_threads(1);
+    run(1);
   });
-  std::vector<double> times;
-  try {
-    times = exchange(group.comm(0), at::ones({numbers}), count);
-  } catch (const std::exception& failure) {
-    group.abort(failure.what());
-    peer.join();
-    throw;
-  }
-  peer.join();
-  if (error != nullptr) {
-    std::rethrow_exception(error);
-  }
+  std::vector<double> times = run(0);
+  peer.get();
   return median(std::move(times)) / 2;
 }
 
