@@ -214,24 +214,13 @@ at::Tensor chunk_attention(const at::Tensor& query,
 at::Tensor chunk_attention_masked(const at::Tensor& query,
                                   std::span<const at::Tensor> keys,
                                   std::span<const at::Tensor> values) {
-  const auto joined = [](std::span<const at::Tensor> pieces) {
-    return heads_first(at::cat(at::TensorList(pieces.data(), pieces.size())));
-  };
-  const at::Tensor key = joined(keys);
+  const at::Tensor key = at::cat(at::TensorList(keys.data(), keys.size()));
+  const at::Tensor value = at::cat(at::TensorList(values.data(), values.size()));
   const std::int64_t rows = query.size(0);
-  const std::int64_t seen = key.size(2);
+  const std::int64_t seen = key.size(0);
   const at::Tensor mask =
       at::ones({rows, seen}, query.options().dtype(at::kBool)).tril(seen - rows);
-  const at::Tensor attended =
-      at::scaled_dot_product_attention(heads_first(query),
-                                       key,
-                                       joined(values),
-                                       mask,
-                                       0.0,
-                                       /*is_causal=*/false,
-                                       std::nullopt,
-                                       /*enable_gqa=*/query.size(1) != key.size(1));
-  return rows_first(attended).reshape({rows, query.size(1) * query.size(2)});
+  return dense_attention(query, key, value, /*causal=*/false, mask);
 }
 
 }  // namespace entrain::engine

@@ -37,7 +37,6 @@ struct PackedItem {
 std::vector<PackedItem> whole_items(std::span<const std::int64_t> lengths);
 
 // The tensors with gradients that a layer's forward reads besides its input and parameters.
-// gradients.
 std::vector<at::Tensor> kept_leaves(std::span<const PackedItem> items, std::size_t layer);
 
 // Causal attention within each item's sample, including the keys and values kept by earlier chunks.

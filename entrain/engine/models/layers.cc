@@ -357,26 +357,32 @@ at::Tensor rotate(const at::Tensor& heads, const RotaryTable& table) {
   return Rotation::apply(heads, table.cosine, table.sine);
 }
 
+at::Tensor dense_attention(const at::Tensor& query,
+                           const at::Tensor& key,
+                           const at::Tensor& value,
+                           bool causal,
+                           const std::optional<at::Tensor>& mask) {
+  const at::Tensor attended =
+      at::scaled_dot_product_attention(query.transpose(0, 1).unsqueeze(0),
+                                       key.transpose(0, 1).unsqueeze(0),
+                                       value.transpose(0, 1).unsqueeze(0),
+                                       mask,
+                                       0.0,
+                                       causal,
+                                       std::nullopt,
+                                       /*enable_gqa=*/query.size(1) != key.size(1));
+  return attended.squeeze(0).transpose(0, 1).reshape(
+      {query.size(0), query.size(1) * query.size(2)});
+}
+
 at::Tensor segment_attention(const at::Tensor& query,
                              const at::Tensor& key,
                              const at::Tensor& value,
                              std::span<const std::int64_t> lengths,
                              bool causal) {
-  const bool grouped = query.size(1) != key.size(1);
-  const auto attend = [&](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-    const at::Tensor attended = at::scaled_dot_product_attention(q.transpose(0, 1).unsqueeze(0),
-                                                                 k.transpose(0, 1).unsqueeze(0),
-                                                                 v.transpose(0, 1).unsqueeze(0),
-                                                                 std::nullopt,
-                                                                 0.0,
-                                                                 causal,
-                                                                 std::nullopt,
-                                                                 grouped);
-    return attended.squeeze(0).transpose(0, 1).reshape({q.size(0), q.size(1) * q.size(2)});
-  };
   if (lengths.size() == 1) {
     ENTRAIN_INVARIANT(lengths[0] == query.size(0), "the segment does not fill the rows");
-    return attend(query, key, value);
+    return dense_attention(query, key, value, causal);
   }
   if (at::Tensor all = attention_at_once(query, key, value, lengths, causal); all.defined()) {
     return all;
@@ -388,7 +394,7 @@ at::Tensor segment_attention(const at::Tensor& query,
   std::vector<at::Tensor> results;
   results.reserve(lengths.size());
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    results.push_back(attend(queries[i], keys[i], values[i]));
+    results.push_back(dense_attention(queries[i], keys[i], values[i], causal));
   }
   return at::cat(results);
 }

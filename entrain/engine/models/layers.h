@@ -116,10 +116,19 @@ RotaryTable rotary_table(std::span<const AxisPosition> positions,
 // Shapes  heads: [T, H, head_dim]; result: the same, contiguous.
 at::Tensor rotate(const at::Tensor& heads, const RotaryTable& table);
 
+// Scaled dot-product attention of all rows, causal or within a mask ([T, S] bool).
+//
+// Shapes   query: [T, H, D]; key, value: [S, G, D] with G dividing H (grouped queries);
+//          result: [T, H·D].
+at::Tensor dense_attention(const at::Tensor& query,
+                           const at::Tensor& key,
+                           const at::Tensor& value,
+                           bool causal,
+                           const std::optional<at::Tensor>& mask = {});
+
 // Scaled dot-product attention within each run of rows; never across.
 //
-// Shapes   query: [T, H, D]; key, value: [T, G, D] with G dividing H (grouped queries);
-//          lengths sum to T; result: [T, H·D].
+// Shapes   as dense_attention()'s, S = T; lengths sum to T.
 // Cost     on a GPU one kernel for all segments, if D is a multiple of 8 up to 256; elsewhere one
 //          per segment (split once, since narrow() per segment makes backward quadratic in their
 //          number).
