@@ -26,10 +26,13 @@ struct SlotRange {
   int end = 0;
 };
 
-// One slot's forward through one stage, with the leaf for its input gradient.
+// One slot's forward through one stage, with the leaf for its input gradient, and its times.
 struct StageCase {
   at::Tensor input;  // undefined where the stage has none (text without images)
   std::function<at::Tensor()> forward;
+  StageTime time = {};
+  std::vector<double> forward_times = {};  // [repeat]
+  std::vector<double> backward_times = {};
 };
 
 StageCase encoder_case(const ModelSpec& model,
@@ -145,24 +148,20 @@ class StageCheck {
       int module, int stage, int repeats, Stopwatch& watch, std::vector<StageTime>& result) {
     const LayerRange layers = plan_.modules[at(module)].stages[at(stage)];
     const bool input_gradient = input_gradient_wanted(module, layers.begin);
-    std::vector<StageCase> cases;
-    std::vector<StageTime> times;
-    make_cases(module, stage, layers, cases, times);
-    std::vector<std::vector<double>> forward(cases.size());
-    std::vector<std::vector<double>> backward(cases.size());
+    std::vector<StageCase> cases = make_cases(module, stage, layers);
     for (int repeat = -1; repeat < repeats; ++repeat) {
-      for (std::size_t i = 0; i < cases.size(); ++i) {
-        const auto [ahead, back] = time_case(cases[i], input_gradient, watch);
+      for (StageCase& each : cases) {
+        const auto [forward, backward] = time_case(each, input_gradient, watch);
         if (repeat >= 0) {
-          forward[i].push_back(ahead);
-          backward[i].push_back(back);
+          each.forward_times.push_back(forward);
+          each.backward_times.push_back(backward);
         }
       }
     }
-    for (std::size_t i = 0; i < cases.size(); ++i) {
-      times[i].measured_forward = capped_mean(forward[i]);
-      times[i].measured_backward = capped_mean(backward[i]);
-      result.push_back(times[i]);
+    for (StageCase& each : cases) {
+      each.time.measured_forward = capped_mean(each.forward_times);
+      each.time.measured_backward = capped_mean(each.backward_times);
+      result.push_back(each.time);
     }
   }
 
@@ -183,11 +182,8 @@ class StageCheck {
     return wanted;
   }
 
-  void make_cases(int module,
-                  int stage,
-                  LayerRange layers,
-                  std::vector<StageCase>& cases,
-                  std::vector<StageTime>& times) const {
+  [[nodiscard]] std::vector<StageCase> make_cases(int module, int stage, LayerRange layers) const {
+    std::vector<StageCase> cases;
     std::shared_ptr<const LlmStage> llm;
     std::shared_ptr<const EncoderStage> encoder;
     if (module == model_.llm_module()) {
@@ -218,8 +214,9 @@ class StageCheck {
       };
       time.predicted_forward = predicted(OperationKind::kForward);
       time.predicted_backward = predicted(OperationKind::kBackward);
-      times.push_back(time);
+      cases.back().time = time;
     }
+    return cases;
   }
 
   void fill(int module, SlotRange range, Group& group, StageTime& time) const {
