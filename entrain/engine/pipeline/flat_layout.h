@@ -1,7 +1,7 @@
 // Positions of a lane's trained parameters, concatenated in flat buffers of values, gradients or
 // moments.
 //
-// Read first: FlatLayout. A buffer is cut into buckets of whole parameters. If the optimizer is
+// Read first: FlatLayout. A buffer is cut into buckets of whole parameters. If the optimizer
 // is sharded, each bucket is cut into equal slices, one per replica; a replica's shard is its
 // slice of every bucket, so that all replicas share each bucket's reduction. A slice's border may
 // cut a parameter. Without sharding the whole buffer is one bucket and one shard.
@@ -44,7 +44,6 @@ struct ShardPiece {
 
 class FlatLayout {
  public:
-  FlatLayout() = default;  // of a lane without trained parameters
   // Takes the trainable ones of `parameters`, in their order. Every parameter begins at a multiple
   // of kAlignment elements; the padding between is unused. `bucket_begins`: the first
   // parameter of every bucket, rising, from 0 on; a bucket without trainable ones is dropped.

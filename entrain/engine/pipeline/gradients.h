@@ -17,7 +17,6 @@ namespace entrain::engine {
 // parameters are float64).
 class LaneGradients {
  public:
-  LaneGradients() = default;  // of a lane without trainable parameters
   // Gives the trainable ones of `parameters` a gradient of zeros, a view of the buffer; autograd
   // accumulates in place. With several shards, one per replica, this rank keeps only the sum of
   // shard `shard`, and the buffer has buckets (flat_layout.h).

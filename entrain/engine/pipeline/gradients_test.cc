@@ -122,7 +122,7 @@ TEST(LaneGradients, LanesWithoutTrainableParametersTakePart) {
       parameters[0].tensor.grad().fill_(-2.0F);
     }
     EXPECT_DOUBLE_EQ(gradients.clip(group.comm(rank), {0, 1}, 0), 2);
-    LaneGradients().reduce(group.comm(rank), {0, 1});
+    LaneGradients({}).reduce(group.comm(rank), {0, 1});
   });
 }
 

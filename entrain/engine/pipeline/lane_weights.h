@@ -19,7 +19,6 @@ namespace entrain::engine {
 
 class LaneWeights {
  public:
-  LaneWeights() = default;  // of a lane without parameters
   // Takes `parameters`, whose values are float32: trained ones become views of one buffer of
   // `precision`, frozen ones tensors of it. If it is narrower, the trained ones' float32
   // values are kept as masters. With several shards, one per replica, this rank keeps only the

@@ -24,7 +24,6 @@ class TiedTable {
  public:
   // Does nothing if nothing is tied, one lane hosts both stages, or this lane hosts neither. A
   // copy has the table's `precision`; gradients of both are float32.
-  TiedTable() = default;
   TiedTable(const ModelSpec& model,
             const Plan& plan,
             const RankPlace& place,
