@@ -12,7 +12,10 @@
 namespace entrain::engine {
 
 // The message of a torch error without its stack, else what().
-std::string message_of(const std::exception& error);
+inline std::string message_of(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
 
 // Returns  what `call` returns.
 // Throws   SystemFailure, without a stack, for a c10::Error or std::bad_alloc from `call`; any
