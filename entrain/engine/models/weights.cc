@@ -36,23 +36,19 @@ constexpr std::array kDtypes = {DtypeName{at::kFloat, "F32"},
                                 DtypeName{at::kByte, "U8"}};
 
 std::string_view format_name(at::ScalarType dtype, const std::string& name) {
-  for (const DtypeName& entry : kDtypes) {
-    if (entry.dtype == dtype) {
-      return entry.name;
-    }
+  const auto found = std::ranges::find(kDtypes, dtype, &DtypeName::dtype);
+  if (found == kDtypes.end()) {
+    throw InvalidInput(
+        concat("weight '", name, "': safetensors files cannot hold ", c10::toString(dtype)));
   }
-  throw InvalidInput(
-      concat("weight '", name, "': safetensors files cannot hold ", c10::toString(dtype)));
+  return found->name;
 }
 
 // Requires  one of a SafetensorsEntry.
 at::ScalarType dtype_of(const std::string& name) {
-  for (const DtypeName& entry : kDtypes) {
-    if (entry.name == name) {
-      return entry.dtype;
-    }
-  }
-  ENTRAIN_INVARIANT(false, concat("no dtype '", name, "'"));
+  const auto found = std::ranges::find(kDtypes, name, &DtypeName::name);
+  ENTRAIN_INVARIANT(found != kDtypes.end(), concat("no dtype '", name, "'"));
+  return found->dtype;
 }
 
 std::string encode_header(const std::vector<NamedParameter>& parameters,
