@@ -23,12 +23,6 @@ LaneRecorder::LaneRecorder(const RankPlace& place,
   }
 }
 
-void LaneRecorder::event(EventCategory category, int position, Clock::time_point start) {
-  if (options_.record_events) {
-    event(category, position, start, Clock::now());
-  }
-}
-
 void LaneRecorder::event(EventCategory category,
                          int position,
                          Clock::time_point start,

@@ -29,12 +29,11 @@ class LaneRecorder {
                Clock::time_point origin,
                StepOutcome& outcome);
 
-  // Records an interval from `start` to now, at a position of the lane's list.
-  void event(EventCategory category, int position, Clock::time_point start);
+  // Records an interval at a position of the lane's list.
   void event(EventCategory category,
              int position,
              Clock::time_point start,
-             Clock::time_point finish);
+             Clock::time_point finish = Clock::now());
   // The same for a wait; a result available at once is not a wait.
   void wait(int position, Clock::time_point start);
 
