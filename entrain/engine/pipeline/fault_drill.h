@@ -2,7 +2,7 @@
 // detect it and what is reported.
 //
 // Read first: RankDrill. It wraps a rank's communicator and its compute; neither these nor the
-// lane's run do not know of it.
+// lane's run know of it.
 #pragma once
 
 #include <chrono>

@@ -3,7 +3,6 @@
 // Read first: LaneRun::run(). Receives are posted at their place in the list, sends never block the
 // lane, a compute operation waits for its inputs. LaneCompute runs a group's forward and backward.
 //
-//
 // Memory, if measured: what this thread allocates, less what it sends, plus what it receives: an
 // activation from the time its receive is posted, a gradient while its backward runs.
 #pragma once
