@@ -9,57 +9,44 @@ Example:
     python benchmarks/assign_time.py --manifests MANIFESTS --only mathvision_qa --replicas 4,128
 """
 
-import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import launch
 import machine
-from manifests import AUDIO, VISION
-from policies import table
+from machine import table
+from manifests import chosen, inputs
 
 FIRST, DEFAULT = 0, None
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser = launch.parser(__doc__)
     parser.add_argument(
         "--before", default="", help="an older build of the program to compare with"
     )
     parser.add_argument("--manifests", required=True, help="folder of size manifests")
-    parser.add_argument("--only", default=",".join(VISION + AUDIO), help="manifests to assign")
+    parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
     parser.add_argument("--replicas", default="4", help="such as 4 or 4,128")
     parser.add_argument("--samples", type=int, default=128, help="of a replica")
     parser.add_argument("--schedules", default="1f1b,entrain")
     parser.add_argument("--assign-threads", type=int, default=1, help="of this build alone")
     parser.add_argument("--runs", type=int, default=3, help="of each, of which the median counts")
-    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
-
-
-def run(command):
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}\n{result.stderr}")
-    return json.loads(result.stdout) if result.stdout else {}
 
 
 class Case:
     """A manifest's batch under a plan of 8 lanes."""
 
     def __init__(self, options, folder, manifest, replicas):
-        kind = "audio" if manifest in AUDIO else "vision"
-        model = f"qwen2.5-vl-{'audio-' if kind == 'audio' else ''}llama-3b.toml"
-        self.inputs = ["--index", Path(options.manifests) / f"{manifest}.csv"]
-        self.inputs += ["--model", f"configs/models/{model}", "--profile", "analytic:a40"]
+        self.inputs = inputs(options.manifests, manifest, "3b")
         self.inputs += ["--global-batch", options.samples * replicas]
         self.plan = folder / f"{manifest}-{replicas}.json"
         lanes = ["--lanes", 8, "--replicas", replicas, "--batches", 1]
-        run([options.entrain, "plan", *self.inputs, *lanes, "--json", "-o", self.plan])
+        launch.run(options.entrain, "plan", *self.inputs, *lanes, "--json", "-o", self.plan)
 
     def assign(self, program, schedule, budget, threads=1):
         """(milliseconds, seconds of the step)"""
@@ -67,7 +54,7 @@ class Case:
         command += ["--schedule", schedule, "--steps", 1, "--json"]
         command += [] if budget is DEFAULT else ["--evaluations", budget]
         command += [] if threads == 1 else ["--assign-threads", threads]
-        row = run(command)["rows"][0]
+        row = json.loads(launch.run(*command).stdout)["rows"][0]
         return row["assign_ms"], row["step_s"]
 
 
@@ -87,7 +74,7 @@ def main():
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for replicas in map(int, options.replicas.split(",")):
-            for manifest in options.only.split(","):
+            for manifest in chosen(options):
                 case = Case(options, Path(folder), manifest, replicas)
                 for schedule in options.schedules.split(","):
                     cells = [manifest, f"{options.samples * replicas} × {replicas}", schedule]

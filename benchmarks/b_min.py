@@ -11,11 +11,13 @@ Example:
 import argparse
 import json
 import platform
-import subprocess
 import sys
 from pathlib import Path
 
-from manifests import AUDIO, VISION
+import launch
+import machine
+from machine import table
+from manifests import AUDIO, chosen, inputs
 
 LLMS = ("1b", "3b", "8b")
 SIZES = (1, 4, 16, 64, 256)
@@ -23,15 +25,10 @@ SIZES = (1, 4, 16, 64, 256)
 
 def study(options, manifest, llm):
     """The program's report on one manifest and model."""
-    model = f"qwen2.5-vl-{'audio-' if manifest in AUDIO else ''}llama-{llm}"
-    command = [options.entrain, "b-min"]
-    command += ["--index", str(Path(options.manifests) / f"{manifest}.csv")]
-    command += ["--model", f"configs/models/{model}.toml", "--profile", "analytic:a40"]
-    command += ["--devices", str(options.devices), "--seed", str(options.seed)]
-    command += ["--global-batch", "512", "--also", ",".join(map(str, SIZES)), "--json"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode not in (0, 4):
-        sys.exit(f"{' '.join(command)}\n{result.stderr}")
+    command = [options.entrain, "b-min", *inputs(options.manifests, manifest, llm)]
+    command += ["--devices", options.devices, "--seed", options.seed]
+    command += ["--global-batch", 512, "--also", ",".join(map(str, SIZES)), "--json"]
+    result = launch.run(*command, allowed=(0, 4))
     report = json.loads(result.stdout)
     for size in report["sizes"]:
         counts = sum(split["count"] for split in size["splits"])
@@ -96,9 +93,6 @@ def reports_draws(reports):
 
 
 def page(options, reports):
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     header = ["manifest", "LLM", "samples", *[f"n = {n}" for n in (*SIZES, 512)]]
     header += ["share", "margin", "b_min", "proven"]
     lines = [
@@ -110,7 +104,7 @@ def page(options, reports):
         ),
         "",
         (
-            f"Commit {commit}; 2-core {platform.system()} {platform.machine()}; analytic A40 profile; "
+            f"Commit {machine.commit()}; 2-core {platform.system()} {platform.machine()}; analytic A40 profile; "
             "Qwen2.5-VL vision or Whisper large v3 before Llama-3 1B, 3B and 8B, all "
             "trained; alpha 5 %, error 5 %: a reference batch and 59 validation batches of each size."
         ),
@@ -125,12 +119,11 @@ def page(options, reports):
             "with replacement."
         ),
         "",
-        "| " + " | ".join(header) + " |",
-        "|" + "---|" * len(header),
+        *table(header, [row(*case, report) for case, report in reports.items()]),
+        "",
+        *(f"- {text}" for text in findings(reports)),
     ]
-    for (manifest, llm), report in reports.items():
-        lines.append("| " + " | ".join(row(manifest, llm, report)) + " |")
-    return "\n".join(lines + [""] + [f"- {text}" for text in findings(reports)]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def main():
@@ -145,7 +138,7 @@ def main():
     parser.add_argument("--output", required=True, help="Markdown page to write")
     options = parser.parse_args()
     reports = {}
-    for manifest in options.only.split(",") if options.only else VISION + AUDIO:
+    for manifest in chosen(options):
         for llm in LLMS:
             reports[manifest, llm] = study(options, manifest, llm)
             print(f"{manifest}, {llm}", file=sys.stderr)

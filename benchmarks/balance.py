@@ -9,23 +9,22 @@ Example:
     python benchmarks/balance.py --manifests data/manifests --output page.md
 """
 
-import argparse
 import statistics
 import sys
 
+import launch
 import machine
-from manifests import AUDIO, VISION
-from policies import by_case, median, name_of, settings, simulate, table
+from machine import table
+from manifests import AUDIO, chosen
+from policies import by_case, median, name_of, settings, simulate
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser = launch.parser(__doc__)
     parser.add_argument("--manifests", required=True, help="folder of size manifests")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--models", default="1B,3B")
     parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
-    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     options = parser.parse_args()
     options.batch, options.replicas, options.threads = 512, 4, 1
     options.memory, options.plan_batches, options.chunks = "free", 3, False
@@ -38,7 +37,7 @@ class Case:
 
     def __init__(self, options, setting):
         self.name = name_of(setting).removesuffix(", trainable")
-        self.encoder = "audio" if setting[4] else "vision"
+        self.encoder = "audio" if setting[0] in AUDIO else "vision"
         extra = ("--objective", "balance")
         even = by_case(simulate(options, setting, "entrain,disttrain", "1f1b", extra))
         fast = by_case(simulate(options, setting, "entrain", "1f1b"))
@@ -126,7 +125,7 @@ def page(options, cases):
 
 def main():
     options = parse()
-    options.only = options.only or ",".join(VISION + AUDIO)
+    options.only = ",".join(chosen(options))
     cases = []
     for setting in settings(options):
         cases.append(Case(options, setting))

@@ -32,6 +32,7 @@ import time
 import tomllib
 from pathlib import Path
 
+import launch
 import machine
 import torch
 from eager_model import (
@@ -91,37 +92,32 @@ CLASSES = {
 REST = "element-wise, norms, autograd and the rest"
 
 
-def run(options, *arguments):
-    """One command of the program; its standard output."""
-    command = [options.entrain, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{result.stderr}")
-    return result.stdout
-
-
-def train_arguments(options, output, *settings):
+def train_arguments(options, output, settings):
     """Of the engine's run on one lane."""
-    arguments = ["train", options.config, "--overwrite"]
-    for setting in (
-        f"output={output}", f"steps={options.steps + WARM_UP}", "data.validation=",
-        f"data.global_batch={options.global_batch}", f"plan.num_slots={options.num_slots}",
-        f"model={options.model}",
-        "plan.policy=sequential", "plan.schedule=1f1b", f"plan.profile={options.profile or ''}",
-        f"seed={options.document.get('seed', 0)}", "execution.trace_step=-1",
-        f"execution.device={options.device}", f"execution.precision={options.precision}",
-        "plan.single_lane=true", *settings,
-    ):  # fmt: skip
-        arguments += ["--set", str(setting)]
-    return arguments
+    values = {
+        "output": output,
+        "steps": options.steps + WARM_UP,
+        "data.validation": "",
+        "data.global_batch": options.global_batch,
+        "plan.num_slots": options.num_slots,
+        "model": options.model,
+        "plan.policy": "sequential",
+        "plan.schedule": "1f1b",
+        "plan.profile": options.profile or "",
+        "seed": options.document.get("seed", 0),
+        "execution.trace_step": -1,
+        "execution.device": options.device,
+        "execution.precision": options.precision,
+        "plan.single_lane": "true",
+    }
+    return ["train", options.config, "--overwrite", *launch.settings(values | settings)]
 
 
-def train(options, folder, name, *settings):
+def train(options, folder, name, settings=None):
     """(run folder, its records) of one engine run."""
     output = folder / name
-    run(options, *train_arguments(options, output, *settings))
-    lines = (output / "metrics.jsonl").read_text().splitlines()
-    return output, [json.loads(line) for line in lines]
+    launch.run(options.entrain, *train_arguments(options, output, settings or {}))
+    return output, launch.rows(output)
 
 
 def to_toml(tables):
@@ -150,11 +146,12 @@ def read_batches(options, folder, plan):
     batches = []
     for step in range(options.steps + WARM_UP):
         path = folder / "assignment.json"
-        run(
-            options, "assign", "--index", options.train, "--model", options.model, "--profile",
-            options.profile or "analytic:cpu-2core", "--plan", plan, "--policy", "sequential", "--step", step, "--seed",
-            seed, "--global-batch", options.global_batch, "-o", path,
-        )  # fmt: skip
+        launch.run(
+            *(options.entrain, "assign", "--index", options.train, "--model", options.model),
+            *("--profile", options.profile or "analytic:cpu-2core", "--plan", plan),
+            *("--policy", "sequential", "--step", step, "--seed", seed),
+            *("--global-batch", options.global_batch, "-o", path),
+        )
         (replica,) = json.loads(path.read_text())["replicas"]
         batches.append([
             [Sample(rows[item], index.parent, options.spec["vision"]) for item in slot]
@@ -265,7 +262,7 @@ def profile_sides(options, folder, weights, batches):
     steps = PROFILED_STEPS + WARM_UP
     data = folder / "perf.data"
     record = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(PERF_HZ), "-o", str(data)]
-    arguments = train_arguments(options, folder / "profiled", f"steps={steps}")
+    arguments = train_arguments(options, folder / "profiled", {"steps": steps})
     subprocess.run([*record, "--", options.entrain, *arguments], stdout=subprocess.PIPE, check=True)
     results = [read_perf(data, steps)]
     for attend in (attend_packed, attend_padded):
@@ -306,7 +303,7 @@ def losses(options, num_steps):
 
 def first_weights(options, folder):
     """A run folder whose weights are those that training begins with."""
-    output, _ = train(options, folder, "still", "steps=1", "optimizer.learning_rate=1e-30")
+    output, _ = train(options, folder, "still", {"steps": 1, "optimizer.learning_rate": 1e-30})
     return output
 
 

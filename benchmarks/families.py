@@ -21,10 +21,10 @@ import json
 import math
 import random
 import statistics
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
+
+import launch
 
 COLUMNS = (
     "sample_id",
@@ -240,10 +240,7 @@ def simulate(entrain, path, family, batch, policies="lpt-2d,entrain", schedules=
     command += ["--global-batch", batch, "--replicas", 4, "--lanes", 8, "--num-slots", 32]
     command += ["--steps", 1, "--memory", "free", "--json"]
     command += ["--policy", policies, "--schedule", schedules]
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}\n{result.stderr}")
-    return json.loads(result.stdout)["rows"]
+    return json.loads(launch.run(*command).stdout)["rows"]
 
 
 def figures(rows):

@@ -14,10 +14,8 @@ Examples:
     python benchmarks/feed.py --rounds 3 --lanes vlm-small/train-*.tar
 """
 
-import argparse
 import contextlib
 import io
-import json
 import os
 import socket
 import statistics
@@ -27,8 +25,9 @@ import tempfile
 import time
 from pathlib import Path
 
+import launch
 import machine
-from policies import table
+from machine import table
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "distributed"))
@@ -63,25 +62,16 @@ deadline_seconds = 120
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser = launch.parser(__doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--pixels", default="2400x1800", help="of the large JPEGs")
     parser.add_argument("--threads", default="1,2", help="decode threads, with commas")
     parser.add_argument("--lanes", nargs="+", default=[], help="shards; measures lanes")
     parser.add_argument("--workers", default="1,2", help="of a feed, with commas")
-    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     options = parser.parse_args()
     options.entrain = str(Path(options.entrain).resolve())
     options.lanes = [str(Path(shard).resolve()) for shard in options.lanes]
     return options
-
-
-def call(options, folder, *arguments):
-    command = [options.entrain, *arguments]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
 
 
 def large_images(options, folder):
@@ -101,7 +91,7 @@ def large_images(options, folder):
         samples.append((f"s{number}", [("image", f"s{number}.jpg", content.getvalue())], text))
     formats.write_llava(samples, folder)
     data = ["llava.json", "--media", "files", "--model", "tiny.toml", "-o", "train.csv"]
-    call(options, folder, "index", *data)
+    launch.run(options.entrain, "index", *data, cwd=folder)
 
 
 @contextlib.contextmanager
@@ -132,15 +122,10 @@ def free_port():
 
 def train(options, folder, output, settings, host):
     """Rows of the run's steps."""
-    values = {"output": output, **settings}
-    changes = [part for key, value in values.items() for part in ("--set", f"{key}={value}")]
+    changes = launch.settings({"output": output, **settings})
     command = [options.entrain, "train", "run.toml", *changes]
-    command = host.command(command) if host else command
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
-    lines = (folder / output / "metrics.jsonl").read_text().splitlines()
-    return [row for row in map(json.loads, lines) if "loss" in row]
+    launch.run(*(host.command(command) if host else command), cwd=folder)
+    return [row for row in launch.rows(folder / output) if "loss" in row]
 
 
 def contestants(options, folder, network):
@@ -223,12 +208,10 @@ def processor_seconds(pid):
 
 def train_lanes(options, folder, output, steps, shares):
     """Rows of a run's steps, and processor seconds a step of both ranks that read images, as above."""
-    values = [f"output={output}", f"steps={steps}", f"data.share_decoding={str(shares).lower()}"]
-    changes = [part for value in values for part in ("--set", value)]
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "4", "-m", "entrain", "train", "run.toml", *changes]
-    package = Path(options.entrain).parents[2] / "python"
-    environment = os.environ | {"PYTHONPATH": str(package), "OMP_NUM_THREADS": "1"}
+    share = str(shares).lower()
+    changes = {"output": output, "steps": steps, "data.share_decoding": share}
+    command = [*launch.command(options.entrain, 4), "train", "run.toml", *launch.settings(changes)]
+    environment = launch.environment(Path(options.entrain).parents[2] / "python")
     ranks = {}
     readings = []  # (steps done, processor seconds)
     with (folder / "output.txt").open("w") as sink:
@@ -300,7 +283,7 @@ def lanes_page(options, folder):
     large_images(options, folder)
     found, large = measure_lanes(options, folder, "JPEGs")
     data = ["-o", "train.csv", "--model", "tiny.toml", "--force"]
-    call(options, folder, "index", *options.lanes, *data)
+    launch.run(options.entrain, "index", *options.lanes, *data, cwd=folder)
     more, small = measure_lanes(options, folder, "shards")
     found += more
     headers = ["data", "who decodes", "step, ms", "images decoded a step"]
@@ -338,7 +321,7 @@ def main():
         folder = Path(name)
         (folder / "tiny.toml").write_text(cli_fixture.MODEL)
         large_images(options, folder)
-        call(options, folder, "feed", "--new-key", "feed.key")
+        launch.run(options.entrain, "feed", "--new-key", "feed.key", cwd=folder)
         lines = measure(options, folder, network)
     headers = [
         *["who decodes", "step, ms (least … most)", "ratio", "waiting for data", "fed"],

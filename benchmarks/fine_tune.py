@@ -23,6 +23,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import launch
 import machine
 import numpy as np
 import torch
@@ -271,8 +272,7 @@ def train_ours(options, folder, work):
         check=True,
         stdout=subprocess.DEVNULL,
     )
-    rows = [json.loads(line) for line in (work / "run" / "metrics.jsonl").open()]
-    rows = [row for row in rows if "loss" in row]
+    rows = [row for row in launch.rows(work / "run") if "loss" in row]
     return [row["loss"] for row in rows], [row["batch"] for row in rows], work / "run" / "model"
 
 

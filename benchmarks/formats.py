@@ -11,19 +11,17 @@ Example:
     python benchmarks/formats.py SHARDS/train-*.tar --model configs/vlm-small-model.toml --output page.md
 """
 
-import argparse
 import io
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+import launch
 import machine
-from machine import processor_seconds
-from policies import table
+from machine import processor_seconds, table
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "end_to_end"))
@@ -53,24 +51,18 @@ deadline_seconds = 120
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = launch.parser(__doc__)
     parser.add_argument("shards", nargs="+", help="tar shards of real samples")
-    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
     parser.add_argument("--model", default="configs/vlm-small-model.toml")
     parser.add_argument("--samples", type=int, default=3500, help="of the shards, in each format")
     parser.add_argument("--steps", type=int, default=20, help="trained on each format")
     parser.add_argument("--rounds", type=int, default=5, help="of the timings")
     parser.add_argument("--digests", action="store_true", help="pixels and sounds alone")
-    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
 
 
 def call(options, folder, *arguments):
-    command = [str(Path(options.entrain).resolve()), *map(str, arguments)]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
-    return result.stdout
+    launch.run(Path(options.entrain).resolve(), *arguments, cwd=folder)
 
 
 def index(options, folder, data, name, *more):
@@ -153,11 +145,9 @@ def train(options, folder, index_name, output, batch, steps, model, **settings):
     text = RUN.format(steps=steps, batch=batch, model=Path(model).resolve())
     (folder / "run.toml").write_text(text)
     changes = {"data.train": index_name, "output": output, **settings}
-    parts = [part for key, value in changes.items() for part in ("--set", f"{key}={value}")]
     begun = time.monotonic()
-    call(options, folder, "train", "run.toml", *parts)
-    lines = (folder / output / "metrics.jsonl").read_text().splitlines()
-    rows = [row for row in map(json.loads, lines) if "loss" in row]
+    call(options, folder, "train", "run.toml", *launch.settings(changes))
+    rows = [row for row in launch.rows(folder / output) if "loss" in row]
     return rows, time.monotonic() - begun
 
 

@@ -10,20 +10,19 @@ Example:
     python benchmarks/hold.py --data data/manifests --output page.md
 """
 
-import argparse
 import collections
 import csv
 import json
 import math
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import launch
 import machine
-from manifests import AUDIO, VISION
-from policies import table
+from machine import table
+from manifests import AUDIO, VISION, inputs
 
 HOLD = (1, 4, 16)
 POLICIES = ("entrain", "lpt-2d")
@@ -32,14 +31,12 @@ PROFILE = "analytic:a40"
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser = launch.parser(__doc__)
     parser.add_argument("--data", required=True, help="folder of size manifests")
     parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--replicas", type=int, default=4)
     parser.add_argument("--ranks", type=int, default=0, help="of the sampler; 0: leave it out")
-    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
 
 
@@ -49,10 +46,7 @@ class Case:
     def __init__(self, options, manifest, folder):
         self.options = options
         self.folder = Path(folder)
-        model = f"qwen2.5-vl-{'audio-' if manifest in AUDIO else ''}llama-3b"
-        index = Path(options.data) / f"{manifest}.csv"
-        self.sizes = ["--index", index, "--model", f"configs/models/{model}.toml"]
-        self.sizes += ["--profile", PROFILE]
+        self.sizes = inputs(options.data, manifest, "3b", PROFILE)
         self.batches = ["--global-batch", options.batch]
         self.plan = self.folder / "plan.json"
         lanes = ["--lanes", 8, "--replicas", options.replicas]
@@ -62,11 +56,7 @@ class Case:
 
     def run(self, command, *arguments):
         words = [self.options.entrain, command, *self.sizes, *arguments, "--force"]
-        words = list(map(str, words))
-        result = subprocess.run(words, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            sys.exit(f"{' '.join(words)}\n{result.stderr}")
-        return result.stdout
+        return launch.run(*words).stdout
 
     def _steps(self):
         """Whole windows: the longest one, or whole epochs where those are shorter."""

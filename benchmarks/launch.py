@@ -1,8 +1,36 @@
-"""How benchmarks start runs of the program: ranks as threads, or as processes under torchrun."""
+"""How benchmarks run the program: its commands, and training with ranks as threads or under torchrun."""
 
+import argparse
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+
+def parser(doc, entrain="build/release/entrain/cli/entrain"):
+    """A parser of arguments with the program and the page; doc: of the benchmark, its first line counts."""
+    result = argparse.ArgumentParser(description=doc.splitlines()[0])
+    result.add_argument("--entrain", default=entrain)
+    result.add_argument("--output", default="", help="Markdown page to write (default: print)")
+    return result
+
+
+def run(*command, allowed=(0,), **options):
+    """What a command gave (subprocess.CompletedProcess); leaves with what it said where it failed.
+
+    allowed: exit codes of success. options: of subprocess.run().
+    """
+    words = list(map(str, command))
+    result = subprocess.run(words, capture_output=True, text=True, check=False, **options)
+    if result.returncode not in allowed:
+        sys.exit(f"{' '.join(words)}\n{result.stdout}{result.stderr}")
+    return result
+
+
+def rows(folder):
+    """The records of a run, most of them of a step each."""
+    return [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
 
 
 def command(entrain, processes=0, restarts=0):
@@ -29,8 +57,4 @@ def settings(values):
 def train(options, values, processes=0):
     """Trains `options.config` with these settings to its end; leaves with what went wrong."""
     full = [*command(options.entrain, processes), "train", options.config, *settings(values)]
-    result = subprocess.run(
-        full, env=environment(options.package), capture_output=True, text=True, check=False
-    )
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(map(str, full))}\n{result.stdout}{result.stderr}")
+    run(*full, env=environment(options.package))

@@ -40,6 +40,7 @@ import eager
 import launch
 import machine
 import torch
+from machine import table
 
 PRECISIONS = ("fp32", "bf16")
 POLICIES = ("sequential", "entrain")
@@ -89,9 +90,8 @@ class Run:
         return text + (f", `{self.wrong[0]}` {self.wrong[1]}" if self.wrong else "")
 
     def rows(self):
-        path = self.folder / "metrics.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [row for row in map(json.loads, lines) if "loss" in row]
+        begun = (self.folder / "metrics.jsonl").exists()
+        return [row for row in launch.rows(self.folder) if "loss" in row] if begun else []
 
     def is_finished(self, options):
         return len(self.rows()) == options.steps and (self.folder / "weights.safetensors").exists()
@@ -293,14 +293,6 @@ def between_precisions(runs):
             f"{100 * statistics.mean(signed):+.3f} %",
         ])  # fmt: skip
     return rows
-
-
-def table(header, rows):
-    return [
-        "| " + " | ".join(header) + " |",
-        "|" + "---|" * len(header),
-        *["| " + " | ".join(row) + " |" for row in rows],
-    ]
 
 
 def polyline(values, x_of, y_of, style):

@@ -1,4 +1,4 @@
-"""What a results page says about where and from what it was made."""
+"""What results pages have in common: where and from what they were made, and their tables."""
 
 import os
 import platform
@@ -30,6 +30,12 @@ def describe():
         f"Commit {commit()}; {processor()}, {platform.system()} {platform.machine()}, "
         f"{os.cpu_count()} cores"
     )
+
+
+def table(header, rows):
+    """Lines of a table in Markdown; header and rows: lists of texts."""
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
 
 def give(text, output):

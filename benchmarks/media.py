@@ -15,22 +15,20 @@ Example:
     python benchmarks/media.py --images vlm-small/train-*.tar --sounds audio-small/train-*.tar
 """
 
-import argparse
 import io
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import zlib
 from pathlib import Path
 
+import launch
 import machine
 import numpy
 import PIL
-from machine import processor_seconds
+from machine import processor_seconds, table
 from PIL import Image
-from policies import table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "end_to_end"))
 import av
@@ -72,24 +70,19 @@ torchcodec = imported("torchcodec.decoders")
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = launch.parser(__doc__)
     parser.add_argument("--images", nargs="+", required=True, help="tar shards of images")
     parser.add_argument("--sounds", nargs="+", required=True, help="tar shards of recordings")
-    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
     parser.add_argument("--num-images", type=int, default=1500)
     parser.add_argument("--num-sounds", type=int, default=40, help=f"of {SOUND_SECONDS} s")
     parser.add_argument("--num-videos", type=int, default=8, help="of --frames frames")
     parser.add_argument("--frames", type=int, default=150)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
 
 
 def call(options, folder, *arguments):
-    command = [str(Path(options.entrain).resolve()), *map(str, arguments)]
-    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
+    launch.run(Path(options.entrain).resolve(), *arguments, cwd=folder)
 
 
 def encoded_images(samples, extension, options):

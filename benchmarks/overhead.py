@@ -258,7 +258,7 @@ def train(options, variant, files, traced):
     }
     ranks = layout.lanes * layout.replicas
     launch.train(options, settings, ranks if layout.processes else 0)
-    rows = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    rows = launch.rows(output)
     variant.steps += rows[real_steps.WARM_UP :]
     step_s, predicted_s = rows[traced]["step_s"], rows[traced]["predicted_step_s"]
     predicted = Trace(output / "trace_predicted.json")

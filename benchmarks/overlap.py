@@ -66,8 +66,7 @@ def train(options, folder, layout, schedule, bandwidth, overlap):
     }
     ranks = layout.lanes * layout.replicas
     launch.train(options, settings, ranks if layout.processes else 0)
-    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines][WARM_UP:]
+    return launch.rows(folder / "run")[WARM_UP:]
 
 
 def hidden(medians):

@@ -13,9 +13,10 @@ import sys
 import tempfile
 
 import machine
-from manifests import AUDIO, VISION
+from machine import table
+from manifests import chosen
 from plan_time import children_seconds
-from plans import Case, case_arguments, layout, table
+from plans import Case, case_arguments, layout
 
 
 def parse_arguments():
@@ -62,7 +63,7 @@ def row_of(case, options):
 
 def measure(options):
     rows, overs, medians = [], [], []
-    for manifest in options.only.split(",") if options.only else [*VISION, *AUDIO]:
+    for manifest in chosen(options):
         for llm in options.llms.split(","):
             with tempfile.TemporaryDirectory() as folder:
                 cells, over, seconds = row_of(Case(options, manifest, llm, folder), options)

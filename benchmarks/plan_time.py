@@ -15,8 +15,9 @@ import sys
 import tempfile
 
 import machine
-from manifests import AUDIO, VISION
-from plans import PLANNERS, Case, baseline_regrets, case_arguments, layout, regret_text, table
+from machine import table
+from manifests import VISION, chosen
+from plans import PLANNERS, Case, baseline_regrets, case_arguments, layout, regret_text
 
 ASKED_S = 2.0
 
@@ -74,8 +75,7 @@ def compare(case, report, draws=1):
 def measure(options):
     """Rows of both tables, and every case's processor time."""
     rows, losses, medians = [], [], []
-    chosen = options.only.split(",") if options.only else [*VISION, *AUDIO]
-    for manifest in chosen:
+    for manifest in chosen(options):
         for frozen in ("", "vision") if manifest in VISION else ("",):
             for llm in options.llms.split(","):
                 with tempfile.TemporaryDirectory() as folder:

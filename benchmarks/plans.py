@@ -20,12 +20,14 @@ import csv
 import json
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from manifests import AUDIO, VISION
+import launch
+import machine
+from machine import table
+from manifests import chosen, inputs
 
 LLMS = "1b,3b,8b"
 HELD_OUT_SEED = 1000  # of the batches that plans are compared on
@@ -64,23 +66,16 @@ class Case:
     def __init__(self, options, manifest, llm, folder):
         self.options = options
         self.folder = Path(folder)
-        kind = "audio-" if manifest in AUDIO else ""
-        self.inputs = ["--index", str(Path(options.manifests) / f"{manifest}.csv")]
-        self.inputs += ["--model", f"configs/models/qwen2.5-vl-{kind}llama-{llm}.toml"]
-        self.inputs += ["--profile", options.profile, "--cluster", options.cluster]
-        self.inputs += ["--global-batch", str(options.batch)]
+        self.inputs = inputs(options.manifests, manifest, llm, options.profile)
+        self.inputs += ["--cluster", options.cluster, "--global-batch", options.batch]
 
     def run(self, command, *extra):
         """The command's report; None where it says that nothing fits."""
-        line = [self.options.entrain, command, *self.inputs, *map(str, extra), "--json"]
+        line = [self.options.entrain, command, *self.inputs, *extra, "--json"]
         if command == "plan" and not self.options.trained:  # with context parallelism
             line.append("--for-study")
-        result = subprocess.run(line, capture_output=True, text=True, check=False)
-        if result.returncode == NO_PLAN:
-            return None
-        if result.returncode != 0:
-            sys.exit(f"{' '.join(line)}\n{result.stderr}")
-        return json.loads(result.stdout)
+        result = launch.run(*line, allowed=(0, NO_PLAN))
+        return None if result.returncode == NO_PLAN else json.loads(result.stdout)
 
     def write_plan(self, name, plan):
         path = self.folder / f"{name}.json"
@@ -187,11 +182,6 @@ def study(options, manifest, llm):
     return row, [manifest, llm.upper()] + [regret_text(others[p]) for p in PLANNERS], others
 
 
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
-
-
 def page(options, rows, losses, regrets):
     """Both tables and what they come to."""
     header = ["manifest", "LLM", "plan: replicas x (stages x devices)", "step s", "over bound"]
@@ -237,14 +227,10 @@ def read_cases(path):
 
 def main():
     options = parse_arguments()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
-    chosen = options.only.split(",") if options.only else VISION + AUDIO
     done_file = Path(options.output + ".cases.jsonl")
     done = read_cases(done_file)
     cases = []
-    for manifest in chosen:
+    for manifest in chosen(options):
         for llm in options.llms.split(","):
             key = (manifest, llm, options.cluster, options.batch, options.regret_batches)
             key += (options.steps, options.draws, options.evaluations)
@@ -259,7 +245,9 @@ def main():
     command = f"python {' '.join(['benchmarks/plans.py'] + sys.argv[1:])}"
     command = command.replace(options.manifests, "MANIFESTS")
     lines = ["# Static plans on real size manifests, 16 A40s", "", f"Command: `{command}`", ""]
-    lines += [f"Commit {commit}; {platform.system()} {platform.machine()}; simulated, analytic A40"]
+    lines += [
+        f"Commit {machine.commit()}; {platform.system()} {platform.machine()}; simulated, analytic A40"
+    ]
     lines += [
         f"profile; global batch {options.batch}; see `configs/clusters/` for the cluster.",
         "",

@@ -12,16 +12,16 @@ import argparse
 import csv
 import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from manifests import AUDIO, VISION
+import launch
+import machine
+from machine import table
+from manifests import AUDIO, chosen, inputs
 
-MODELS = {"1B": "qwen2.5-vl-llama-1b", "3B": "qwen2.5-vl-llama-3b"}
-AUDIO_MODELS = {"1B": "qwen2.5-vl-audio-llama-1b", "3B": "qwen2.5-vl-audio-llama-3b"}
 CAUSES = ("fill", "drain", "oversized", "uneven", "order", "launches", "links", "in_bound")
 CAUSE_WORDS = {
     "fill": "fill before the busiest lane's first operation",
@@ -75,37 +75,30 @@ def parse_arguments():
 
 
 def settings(options):
-    """(manifest, model label, model file, frozen) of every study."""
-    chosen = options.only.split(",") if options.only else VISION + AUDIO
-    for manifest in chosen:
-        audio = manifest in AUDIO
+    """(manifest, model label, whether the encoder is frozen) of every study."""
+    for manifest in chosen(options):
         for label in options.models.split(","):
-            model = (AUDIO_MODELS if audio else MODELS)[label]
             for frozen in options.frozen.split(","):
-                yield manifest, label, model, frozen == "yes", audio
+                yield manifest, label, frozen == "yes"
 
 
 def simulate(options, setting, policies, schedules, extra=(), memory=None):
     """Rows of `entrain simulate --csv`: one per policy, schedule and step."""
-    manifest, _, model, frozen, audio = setting
+    manifest, label, frozen = setting
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "cases.csv"
-        command = [options.entrain, "simulate"]
-        command += ["--index", str(Path(options.manifests) / f"{manifest}.csv")]
-        command += ["--model", f"configs/models/{model}.toml", "--profile", "analytic:a40"]
-        command += ["--global-batch", str(options.batch), "--replicas", str(options.replicas)]
-        command += ["--lanes", "8", "--num-slots", "32", "--steps", str(options.steps)]
+        command = [options.entrain, "simulate", *inputs(options.manifests, manifest, label.lower())]
+        command += ["--global-batch", options.batch, "--replicas", options.replicas]
+        command += ["--lanes", 8, "--num-slots", 32, "--steps", options.steps]
         command += ["--policy", policies, "--schedule", schedules]
         command += ["--memory", memory or options.memory]
-        command += ["--plan-batches", str(options.plan_batches)]
-        command += ["--threads", str(options.threads), "--csv", str(path), "--json", *extra]
+        command += ["--plan-batches", options.plan_batches]
+        command += ["--threads", options.threads, "--csv", path, "--json", *extra]
         if frozen:
-            command += ["--freeze", "vision,audio" if audio else "vision"]
+            command += ["--freeze", "vision,audio" if manifest in AUDIO else "vision"]
         if options.chunks:
             command += ["--chunks"]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            sys.exit(f"{' '.join(command)}\n{result.stderr}")
+        launch.run(*command)
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
     for row in rows:
@@ -131,7 +124,7 @@ def median(rows, key):
 
 
 def name_of(setting):
-    manifest, label, _, frozen, _ = setting
+    manifest, label, frozen = setting
     return f"{manifest}, {label}, {'frozen' if frozen else 'trainable'}"
 
 
@@ -140,11 +133,6 @@ def ratios(cases, schedule, policy, other):
     ours = {row["step"]: row["step_s"] for row in cases[policy, schedule]}
     theirs = {row["step"]: row["step_s"] for row in cases[other, schedule]}
     return [theirs[step] / ours[step] for step in ours if step in theirs]
-
-
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
 
 
 def time_table(cases, policies, schedules):
@@ -370,7 +358,7 @@ def gap_sentence(cells):
     return text + "."
 
 
-def own_plans_page(options, chosen):
+def own_plans_page(options, settings_list):
     """`disttrain` under the plans of 59 single samples against `entrain` under ours."""
     schedules = options.schedules.split(",")
     yield "Mean step time of `disttrain` with `1f1b` over the plans that 59 single samples ask for,"
@@ -381,7 +369,7 @@ def own_plans_page(options, chosen):
     yield from table(["manifest"] + [f"entrain, {s}" for s in schedules], [])
     medians = defaultdict(list)
     possible = defaultdict(list)
-    for setting in chosen:
+    for setting in settings_list:
         extra = ("--one-sample", "59")
         theirs = by_case(simulate(options, setting, "disttrain", "1f1b", extra))
         own = {row["step"]: row["step_s"] for row in theirs["disttrain (own plans)", "1f1b"]}
@@ -407,9 +395,9 @@ def own_plans_page(options, chosen):
         yield "| " + " | ".join([label, *cells]) + " |"
 
 
-def study_lines(options, chosen):
+def study_lines(options, settings_list):
     studies = {}
-    for setting in chosen:
+    for setting in settings_list:
         studies[setting] = by_case(simulate(options, setting, options.policies, options.schedules))
         print(name_of(setting), file=sys.stderr)
     yield from study_page(options, studies)
@@ -417,10 +405,6 @@ def study_lines(options, chosen):
 
 def main():
     options = parse_arguments()
-    chosen = list(settings(options))
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     lines = study_lines
     if options.own_plans:
         lines = own_plans_page
@@ -433,14 +417,14 @@ def main():
         print(f"Command: `python {' '.join(['benchmarks/policies.py'] + sys.argv[1:])}`", file=file)
         print(file=file)
         print(
-            f"Commit {commit}; {platform.system()} {platform.machine()}; simulated, analytic A40 "
+            f"Commit {machine.commit()}; {platform.system()} {platform.machine()}; simulated, analytic A40 "
             f"profile; 8 lanes, the best split by simulation (policy entrain, 1f1b, "
             f"{options.plan_batches} batches); K = 32 where a policy does not choose; memory: "
             f"{options.memory}.",
             file=file,
         )
         print(file=file)
-        for line in lines(options, chosen):
+        for line in lines(options, list(settings(options))):
             print(line, file=file, flush=True)
     unfinished.rename(options.output)
 

@@ -25,14 +25,14 @@ import hashlib
 import itertools
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import launch
 import machine
 from families import FAMILIES, seeds_of, write_family
-from policies import table
+from machine import table
 
 MEMORY = ("free", "equal", "half")
 SCHEDULES = ("1f1b", "entrain")
@@ -116,9 +116,7 @@ def parse():
 
 
 def run(command):
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    if result.returncode not in (0, 4):  # 4: nothing fits
-        sys.exit(f"{' '.join(map(str, command))}\n{result.stderr}")
+    result = launch.run(*command, allowed=(0, 4))  # 4: nothing fits
     return json.loads(result.stdout) if result.stdout else {}
 
 

@@ -12,11 +12,11 @@ Example:
 import argparse
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import launch
 import machine
 
 MEDIAN_BAR = 0.05
@@ -25,11 +25,8 @@ WORST_BAR = 0.15
 
 def entrain(options, *arguments):
     """One command's JSON."""
-    command = [options.entrain, "profile", *map(str, arguments), "--json"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    result = launch.run(options.entrain, "profile", *arguments, "--json")
     sys.stderr.write(result.stderr)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed")
     return json.loads(result.stdout)
 
 

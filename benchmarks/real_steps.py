@@ -17,13 +17,13 @@ import argparse
 import itertools
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 import tomllib
 from pathlib import Path
 
+import launch
 import machine
 
 POLICIES = ("sequential", "entrain")
@@ -31,21 +31,12 @@ SCHEDULES = ("1f1b", "entrain-fused", "entrain")
 WARM_UP = 2  # steps of a run that do not count: caches, read-ahead
 
 
-def run(options, *arguments):
-    """One command of the program; its standard output."""
-    command = [options.entrain, *map(str, arguments)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{result.stderr}")
-    return result.stdout
-
-
 def profile(options, files, lanes):
     """Measures the machine once more, as each of so many lanes at once sees it; its speed."""
-    run(
-        options, "profile", "--model", options.model, "-o", profile_of(files, lanes),
-        "--lanes", lanes, *options.profile_options,
-    )  # fmt: skip
+    launch.run(
+        *(options.entrain, "profile", "--model", options.model, "-o", profile_of(files, lanes)),
+        *("--lanes", lanes, *options.profile_options),
+    )
     return speed(options, files, lanes)
 
 
@@ -160,19 +151,23 @@ def variants_of(options):
 def plan_settings(options, lanes, paced, files):
     """What makes the plan of a variant, as train settings."""
     if paced and lanes > 8:
-        half = lanes // 2
-        stages = [f"plan.stages.vision={half}", f"plan.stages.llm={lanes - half}"]
-        return [f"model={files['deep']}", f"plan.profile={files['deep_profile']}", *stages]
+        return {
+            "model": files["deep"],
+            "plan.profile": files["deep_profile"],
+            "plan.stages.vision": lanes // 2,
+            "plan.stages.llm": lanes - lanes // 2,
+        }
     if lanes == 1:
-        return ["plan.single_lane=true"]
+        return {"plan.single_lane": "true"}
     plan = files["folder"] / f"plan-{lanes}.json"
     if not plan.exists():
-        run(
-            options, "plan", "--lanes", lanes, "--index", options.train, "--model", options.model,
-            "--profile", profile_of(files, 1 if paced else lanes), "--global-batch", options.global_batch,
-            "--num-slots", options.num_slots, "--evaluations", 50, "-o", plan,
-        )  # fmt: skip
-    return [f"plan.file={plan}"]
+        launch.run(
+            *(options.entrain, "plan", "--lanes", lanes, "--index", options.train),
+            *("--model", options.model, "--profile", profile_of(files, 1 if paced else lanes)),
+            *("--global-batch", options.global_batch, "--num-slots", options.num_slots),
+            *("--evaluations", 50, "-o", plan),
+        )
+    return {"plan.file": plan}
 
 
 def deepen(options, files, lanes):
@@ -192,25 +187,22 @@ def deepen(options, files, lanes):
 def train(options, variant, files):
     """Step records of one run."""
     output = files["folder"] / "run"
-    settings = [
-        f"output={output}",
-        f"steps={options.steps + WARM_UP}",
-        f"plan.profile={profile_of(files, 1 if variant.paced else variant.lanes)}",
-        f"plan.policy={variant.policy}",
-        f"plan.schedule={variant.schedule}",
-        f"plan.num_slots={options.num_slots}",
-        f"data.global_batch={options.global_batch}",
-        "data.validation=",
-        "execution.trace_step=-1",
-        f"execution.paced={str(variant.paced).lower()}",
-        *plan_settings(options, variant.lanes, variant.paced, files),
-    ]
-    arguments = [options.config]
-    for setting in settings:
-        arguments += ["--set", setting]
-    run(options, "train", *arguments, "--overwrite")
-    lines = (output / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    settings = {
+        "output": output,
+        "steps": options.steps + WARM_UP,
+        "plan.profile": profile_of(files, 1 if variant.paced else variant.lanes),
+        "plan.policy": variant.policy,
+        "plan.schedule": variant.schedule,
+        "plan.num_slots": options.num_slots,
+        "data.global_batch": options.global_batch,
+        "data.validation": "",
+        "execution.trace_step": -1,
+        "execution.paced": str(variant.paced).lower(),
+        **plan_settings(options, variant.lanes, variant.paced, files),
+    }
+    words = ["train", options.config, *launch.settings(settings), "--overwrite"]
+    launch.run(options.entrain, *words)
+    return launch.rows(output)
 
 
 def check_losses(variants):
@@ -263,10 +255,10 @@ def measure(options, variants, folder):
 def speed(options, files, lanes):
     """Seconds of forward and backward of a mean sample by the profile: one number for the machine."""
     table = files["folder"] / "costs.csv"
-    run(
-        options, "cost", "--index", options.train, "--model", options.model,
-        "--profile", profile_of(files, lanes), "-o", table,
-    )  # fmt: skip
+    launch.run(
+        *(options.entrain, "cost", "--index", options.train, "--model", options.model),
+        *("--profile", profile_of(files, lanes), "-o", table),
+    )
     header, *rows = table.read_text().splitlines()
     columns = [i for i, name in enumerate(header.split(",")) if name.endswith("_s")]
     return sum(float(row.split(",")[i]) for row in rows for i in columns) / len(rows)

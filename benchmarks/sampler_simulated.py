@@ -9,18 +9,17 @@ Example:
     python benchmarks/sampler_simulated.py --data data/manifests --results cases.jsonl --output page.md
 """
 
-import argparse
 import concurrent.futures
 import json
 import statistics
-import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
 
+import launch
 import machine
-from manifests import AUDIO, VISION
-from policies import table
+from machine import table
+from manifests import chosen, inputs
 
 LAYOUTS = {"fsdp": (), "ddp": ("--layout", "ddp"), "padded": ("--padded",)}
 LIMITS = {"unlimited": ("--unlimited",), "limited": ()}
@@ -28,8 +27,7 @@ MICROBATCHES, MICROBATCH = 4, 4
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--entrain", default="build/core/entrain/cli/entrain")
+    parser = launch.parser(__doc__, entrain="build/core/entrain/cli/entrain")
     parser.add_argument("--data", default="", help="folder of size manifests; without it, skipped")
     parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
     parser.add_argument("--ranks", default="8,32,128,512")
@@ -41,19 +39,14 @@ def parse():
     parser.add_argument(
         "--results", default="sampler_simulated.jsonl", help="kept and gone on with"
     )
-    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
-
-
-def manifests(options):
-    return options.only.split(",") if options.only else [*VISION, *AUDIO]
 
 
 def cases(options):
     """Every case as a dictionary: the default search of all, then the long one."""
     for search in ("default", "long"):
         for limit in (options.limits if search == "default" else options.long_limits).split(","):
-            for manifest in manifests(options):
+            for manifest in chosen(options):
                 for ranks in map(int, options.ranks.split(",")):
                     for layout in LAYOUTS:
                         yield {
@@ -71,18 +64,13 @@ def key_of(case):
 
 def run(options, case):
     """The case with what `entrain audit` says of it."""
-    model = f"qwen2.5-vl-{'audio-' if case['manifest'] in AUDIO else ''}llama-3b"
-    command = [options.entrain, "audit", str(Path(options.data) / f"{case['manifest']}.csv")]
-    command += ["--model", f"configs/models/{model}.toml", "--profile", "analytic:a40"]
-    command += ["--ranks", str(case["ranks"]), "--microbatches", str(MICROBATCHES)]
-    command += ["--microbatch", str(MICROBATCH), *LAYOUTS[case["layout"]], *LIMITS[case["limit"]]]
+    command = [options.entrain, "audit", *inputs(options.data, case["manifest"], "3b")]
+    command += ["--ranks", case["ranks"], "--microbatches", MICROBATCHES]
+    command += ["--microbatch", MICROBATCH, *LAYOUTS[case["layout"]], *LIMITS[case["limit"]]]
     long = case["search"] == "long"
-    command += ["--steps", "1" if long else str(options.steps), "--no-pipeline", "--json"]
-    command += ["--search-steps", str(options.long)] if long else []
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{result.stderr}")
-    report = json.loads(result.stdout)
+    command += ["--steps", 1 if long else options.steps, "--no-pipeline", "--json"]
+    command += ["--search-steps", options.long] if long else []
+    report = json.loads(launch.run(*command).stdout)
     return case | {
         "samples": report["samples"],
         "bound": report["bound_over_perfect"],

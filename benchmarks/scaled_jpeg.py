@@ -17,8 +17,8 @@ from pathlib import Path
 
 import machine
 import numpy
+from machine import table
 from PIL import Image, features
-from policies import table
 
 PATCH = 14
 SCALES = (2, 4, 8)  # decoded at a half, a quarter, an eighth

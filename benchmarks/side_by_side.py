@@ -18,6 +18,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import launch
 import machine
 
 ALLOWED = 1.03
@@ -71,13 +72,8 @@ def run_training(tree, case):
             "plan.policy": "sequential",
             "plan.profile": "",
         }
-        command = [tree / "entrain/cli/entrain", TRAIN, case.name]
-        for key, value in settings.items():
-            command += ["--set", f"{key}={value}"]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            raise SystemExit(f"{command[0]}: {result.stderr}")
-        rows = map(json.loads, (Path(folder) / "run/metrics.jsonl").open())
+        launch.run(tree / "entrain/cli/entrain", TRAIN, case.name, *launch.settings(settings))
+        rows = launch.rows(settings["output"])
         steps = [row["lanes"] for row in rows if "lanes" in row and row["step"] >= WARM_UP]
     return 1e9 * statistics.median(sum(lane["processor_s"] for lane in lanes) for lanes in steps)
 
@@ -90,12 +86,10 @@ def run(tree, case, min_time):
     command = [program, f"--benchmark_filter=^{case.name}$", "--benchmark_format=json"]
     if "iterations:" not in case.name:
         command.append(f"--benchmark_min_time={min_time}")
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        raise SystemExit(f"{program}: {result.stderr}")
-    if not result.stdout.strip():
+    output = launch.run(*command).stdout
+    if not output.strip():
         return None
-    (report,) = json.loads(result.stdout)["benchmarks"]
+    (report,) = json.loads(output)["benchmarks"]
     if report.get("error_occurred"):
         print(f"{case.name}: {report['error_message']}", file=sys.stderr)
         return None

@@ -13,12 +13,14 @@ import argparse
 import json
 import math
 import platform
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import launch
+import machine
 import numpy
+from machine import table
 
 DEVICES = 16
 SIZES = (1, 4, 16, 64, 256, 1024, 4096)
@@ -164,11 +166,9 @@ def program(options, case, name):
             for i, (e, w) in enumerate(zip(encoder * unit, llm * unit, strict=True)):
                 tokens = 1 if e > 0 else 0
                 file.write(f"s{i},{tokens},{e:.9f},0,1,{w:.9f},0\n")
-        command = [options.entrain, "b-min", "--costs", str(path), "--devices", str(DEVICES)]
-        command += ["--global-batch", "512", "--seed", str(options.seed), "--json"]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode not in (0, 4):
-        sys.exit(f"{' '.join(command)}\n{result.stderr}")
+        command = [options.entrain, "b-min", "--costs", path, "--devices", DEVICES]
+        command += ["--global-batch", 512, "--seed", options.seed, "--json"]
+        result = launch.run(*command, allowed=(0, 4))
     report = json.loads(result.stdout)
     ours = float(split_of(encoder.sum(), llm.sum()))
     if report["split"][0] != ours:
@@ -197,11 +197,6 @@ def number(value):
     return f"{value:,}" if value else "none"
 
 
-def table(header, rows):
-    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
-    return lines + ["| " + " | ".join(row) + " |" for row in rows]
-
-
 def split_rows(results):
     for name, (plan, share, other, _, report) in results.items():
         cells = [name, f"{share:.2f}", f"{int(plan)}:{DEVICES - int(plan)}"]
@@ -217,9 +212,6 @@ def loss_rows(results):
 
 
 def page(options, results, plot):
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
-    ).stdout.strip()
     lines = [
         "# Batches that need another split than the static plan",
         "",
@@ -229,7 +221,7 @@ def page(options, results, plot):
         ),
         "",
         (
-            f"Commit {commit}; 2-core {platform.system()} {platform.machine()}; synthetic samples; "
+            f"Commit {machine.commit()}; 2-core {platform.system()} {platform.machine()}; synthetic samples; "
             f"numpy {numpy.__version__}, Python {platform.python_version()}."
         ),
         "",

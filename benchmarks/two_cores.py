@@ -10,13 +10,11 @@ Example:
 """
 
 import argparse
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
+import launch
 import machine
 
 VARIANTS = {
@@ -45,11 +43,8 @@ def train(options, variant, folder):
     settings = [f"steps={options.steps}", "execution.trace_step=-1", "data.validation="]
     for setting in settings + VARIANTS[variant] + options.set:
         command += ["--set", setting]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(command)}\n{result.stderr}")
-    lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    launch.run(*command)
+    return launch.rows(folder)
 
 
 def measure(options):

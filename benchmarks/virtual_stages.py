@@ -8,23 +8,20 @@ Example:
     python benchmarks/virtual_stages.py --manifests MANIFESTS --output page.md
 """
 
-import argparse
 import json
 import statistics
-import subprocess
 import sys
-from pathlib import Path
 
+import launch
 import machine
-from manifests import AUDIO, VISION
-from policies import table
+from machine import table
+from manifests import AUDIO, chosen, inputs
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser = launch.parser(__doc__)
     parser.add_argument("--manifests", required=True, help="folder of size manifests")
-    parser.add_argument("--only", default=",".join(VISION + AUDIO), help="manifests to plan for")
+    parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
     parser.add_argument("--llms", default="1b,3b")
     parser.add_argument("--frozen", default="no,yes", help="encoders frozen: no, yes")
     parser.add_argument("--lanes", type=int, default=8)
@@ -34,23 +31,18 @@ def parse():
         "--batches", type=int, default=3, help="drawn batches that each is timed on"
     )
     parser.add_argument("--evaluations", type=int, default=300, help="of every simulated split")
-    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
 
 
 def splits_of(options, manifest, llm, frozen):
-    encoder = "audio" if manifest in AUDIO else "vision"
-    model = f"configs/models/qwen2.5-vl-{'audio-' if encoder == 'audio' else ''}llama-{llm}.toml"
-    command = [options.entrain, "plan", "--index", Path(options.manifests) / f"{manifest}.csv"]
-    command += ["--model", model, "--profile", "analytic:a40", "--global-batch", options.batch]
+    command = [options.entrain, "plan", *inputs(options.manifests, manifest, llm)]
+    command += ["--global-batch", options.batch]
     command += ["--lanes", options.lanes, "--replicas", options.replicas, "--schedule", "entrain"]
     command += ["--virtual-stages", "auto", "--evaluations", options.evaluations, "--json"]
     command += ["--batches", options.batches]
-    command += ["--freeze", encoder] if frozen else []
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-    if result.returncode != 0:
-        sys.exit(f"{' '.join(map(str, command))}\n{result.stderr}")
-    return [split for split in json.loads(result.stdout)["splits"] if not split["reason"]]
+    command += ["--freeze", "audio" if manifest in AUDIO else "vision"] if frozen else []
+    splits = json.loads(launch.run(*command).stdout)["splits"]
+    return [split for split in splits if not split["reason"]]
 
 
 def name_of(split):
@@ -80,7 +72,7 @@ def row_of(options, manifest, llm, frozen):
 def main():
     options = parse()
     rows, ratios = [], []
-    for manifest in options.only.split(","):
+    for manifest in chosen(options):
         for llm in options.llms.split(","):
             for frozen in options.frozen.split(","):
                 row, ratio = row_of(options, manifest, llm, frozen == "yes")

@@ -11,27 +11,25 @@ Example:
     python benchmarks/wrong_costs.py --data data/manifests --output page.md
 """
 
-import argparse
 import csv
 import json
 import random
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
+import launch
 import machine
-from manifests import AUDIO, VISION
-from policies import table
+from machine import table
+from manifests import chosen, inputs
 
 BUDGETS = ("100", "default", "10000")
 TOLERANCE = 1.002  # of the step time: who is slower by more has lost
 
 
 def parse():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--entrain", default="build/release/entrain/cli/entrain")
+    parser = launch.parser(__doc__)
     parser.add_argument("--data", required=True, help="folder of size manifests")
     parser.add_argument("--only", default="", help="comma-separated manifests (default: all)")
     parser.add_argument("--batch", type=int, default=512)
@@ -43,7 +41,6 @@ def parse():
     parser.add_argument(
         "--policies", default="entrain,lpt-2d,dflop,disttrain,llm-lpt,entrain-paper"
     )
-    parser.add_argument("--output", default="", help="Markdown page to write (default: print)")
     return parser.parse_args()
 
 
@@ -52,10 +49,7 @@ class Case:
 
     def __init__(self, options, folder, manifest, seed):
         self.options, self.folder = options, folder
-        audio = "audio-" if manifest in AUDIO else ""
-        index = Path(options.data) / f"{manifest}.csv"
-        sizes = ["--index", index, "--model", f"configs/models/qwen2.5-vl-{audio}llama-3b.toml"]
-        sizes += ["--profile", "analytic:a40"]
+        sizes = inputs(options.data, manifest, "3b")
         self.plan, costs = folder / f"{manifest}.json", folder / f"{manifest}.csv"
         if not costs.exists():
             self.run("cost", *sizes, "-o", costs)
@@ -73,11 +67,7 @@ class Case:
         self.ids.write_text("\n".join(self._samples()) + "\n")
 
     def run(self, *command):
-        command = [self.options.entrain, *map(str, command)]
-        result = subprocess.run(command, capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            sys.exit(f"{' '.join(command)}\n{result.stderr}")
-        return result.stdout
+        return launch.run(self.options.entrain, *command).stdout
 
     def _assign(self, drawn, schedule, policy, few):
         command = ["assign", *drawn, "--plan", self.plan, "--policy", policy, *few]
@@ -176,8 +166,7 @@ def main():
     options = parse()
     errors = [0.0, *map(float, options.errors.split(","))]
     found = {}
-    names = options.only.split(",") if options.only else [*VISION, *AUDIO]
-    for manifest in names:
+    for manifest in chosen(options):
         with tempfile.TemporaryDirectory() as folder:
             for seed in range(options.batches):
                 case = Case(options, Path(folder), manifest, seed)
