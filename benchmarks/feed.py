@@ -40,25 +40,7 @@ from process_fixture import lines, ranks_of, rows
 STEPS = 12
 LANE_STEPS = {"JPEGs": 16, "shards": 60}
 BATCH = 8
-RUN = """
-output = "run"
-steps = {steps}
-model = "tiny.toml"
-[data]
-train = "train.csv"
-global_batch = {batch}
-[plan]
-replicas = 1
-num_slots = 4
-evaluations = 50
-[plan.stages]
-vision = 1
-llm = 1
-[optimizer]
-warmup_steps = 1
-[execution]
-deadline_seconds = 120
-"""
+RUN = launch.TWO_LANES.format(steps=STEPS, batch=BATCH, model="tiny.toml")
 
 
 def parse():
@@ -153,7 +135,7 @@ def contestants(options, folder, network):
 
 
 def measure(options, folder, network):
-    (folder / "run.toml").write_text(RUN.format(steps=STEPS, batch=BATCH))
+    (folder / "run.toml").write_text(RUN)
     entries = list(contestants(options, folder, network))
     rows_of = {name: [] for name, *_ in entries}
     losses = set()
@@ -278,8 +260,7 @@ def image_costs(found):
 def lanes_page(options, folder):
     degrees = "[plan.tensor_parallel]\nvision = 2\nllm = 2\n"
     (folder / "tiny.toml").write_text(lane_model())
-    run = RUN.format(steps=1, batch=BATCH)
-    (folder / "run.toml").write_text(run.replace("[optimizer]", degrees + "[optimizer]"))
+    (folder / "run.toml").write_text(RUN.replace("[optimizer]", degrees + "[optimizer]"))
     large_images(options, folder)
     found, large = measure_lanes(options, folder, "JPEGs")
     data = ["-o", "train.csv", "--model", "tiny.toml", "--force"]

@@ -28,27 +28,6 @@ sys.path.insert(0, str(ROOT / "tests" / "end_to_end"))
 import cli_fixture
 import formats
 
-RUN = """
-output = "run"
-steps = {steps}
-model = "{model}"
-[data]
-train = "train.csv"
-global_batch = {batch}
-read_ahead_mib = 256
-[plan]
-replicas = 1
-num_slots = 4
-evaluations = 50
-[plan.stages]
-vision = 1
-llm = 1
-[optimizer]
-warmup_steps = 1
-[execution]
-deadline_seconds = 120
-"""
-
 
 def parse():
     parser = launch.parser(__doc__)
@@ -142,9 +121,9 @@ def rates(options, folder, given, decode):
 
 
 def train(options, folder, index_name, output, batch, steps, model, **settings):
-    text = RUN.format(steps=steps, batch=batch, model=Path(model).resolve())
+    text = launch.TWO_LANES.format(steps=steps, batch=batch, model=Path(model).resolve())
     (folder / "run.toml").write_text(text)
-    changes = {"data.train": index_name, "output": output, **settings}
+    changes = {"data.train": index_name, "data.read_ahead_mib": 256, "output": output, **settings}
     begun = time.monotonic()
     call(options, folder, "train", "run.toml", *launch.settings(changes))
     rows = [row for row in launch.rows(folder / output) if "loss" in row]

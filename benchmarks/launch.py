@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -31,6 +32,46 @@ def run(*command, allowed=(0,), **options):
 def rows(folder):
     """The records of a run, most of them of a step each."""
     return [json.loads(line) for line in (Path(folder) / "metrics.jsonl").read_text().splitlines()]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Ranks of one kind: lanes and replicas, threads or processes."""
+
+    lanes: int
+    replicas: int
+    processes: bool = False
+
+    def name(self):
+        ranks = self.lanes * self.replicas
+        kind = "processes" if self.processes else "threads"
+        return f"{ranks} {kind}: {self.lanes} lanes × {self.replicas}"
+
+    def num_processes(self):
+        """As train() takes it; 0: ranks are threads."""
+        return self.lanes * self.replicas if self.processes else 0
+
+
+# A small run of an encoder lane and an LLM lane, in the folder of its files.
+TWO_LANES = """
+output = "run"
+steps = {steps}
+model = "{model}"
+[data]
+train = "train.csv"
+global_batch = {batch}
+[plan]
+replicas = 1
+num_slots = 4
+evaluations = 50
+[plan.stages]
+vision = 1
+llm = 1
+[optimizer]
+warmup_steps = 1
+[execution]
+deadline_seconds = 120
+"""
 
 
 def command(entrain, processes=0, restarts=0):

@@ -31,6 +31,7 @@ from pathlib import Path
 import launch
 import machine
 import real_steps
+from launch import Layout
 
 POLICIES = ("sequential", "entrain")
 SCHEDULES = ("1f1b", "entrain")
@@ -47,20 +48,6 @@ CAUSES = {
     "end": "from the last operation to the end",
     "slack": "this path compared with the predicted one",
 }
-
-
-class Layout:
-    """Ranks of one kind: lanes and replicas, threads or processes."""
-
-    def __init__(self, lanes, replicas, processes=False):
-        self.lanes = lanes
-        self.replicas = replicas
-        self.processes = processes
-
-    def name(self):
-        ranks = self.lanes * self.replicas
-        kind = "processes" if self.processes else "threads"
-        return f"{ranks} {kind}: {self.lanes} lanes × {self.replicas}"
 
 
 LAYOUTS = (Layout(8, 1), Layout(8, 2), Layout(16, 1), Layout(2, 2, processes=True))
@@ -256,8 +243,7 @@ def train(options, variant, files, traced):
         "execution.trace_step": traced,
         **plan_settings(layout, files),
     }
-    ranks = layout.lanes * layout.replicas
-    launch.train(options, settings, ranks if layout.processes else 0)
+    launch.train(options, settings, layout.num_processes())
     rows = launch.rows(output)
     variant.steps += rows[real_steps.WARM_UP :]
     step_s, predicted_s = rows[traced]["step_s"], rows[traced]["predicted_step_s"]

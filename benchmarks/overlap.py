@@ -19,24 +19,12 @@ from pathlib import Path
 
 import launch
 import machine
+from launch import Layout
 
 WARM_UP = 2  # steps of a run that do not count
 NO_TIME = 1e18  # bytes per second
 WAYS = {"overlapped": (True, None), "after": (False, None), "free": (False, NO_TIME)}
 SCHEDULES = ("1f1b", "entrain")
-
-
-class Layout:
-    """Lanes and replicas, as threads or as processes."""
-
-    def __init__(self, lanes, replicas, processes=False):
-        self.lanes = lanes
-        self.replicas = replicas
-        self.processes = processes
-
-    def name(self):
-        kind = "processes" if self.processes else "threads"
-        return f"{self.lanes * self.replicas} {kind}: {self.lanes} lanes × {self.replicas}"
 
 
 LAYOUTS = (Layout(2, 2), Layout(2, 4), Layout(4, 2), Layout(2, 2, processes=True))
@@ -64,8 +52,7 @@ def train(options, folder, layout, schedule, bandwidth, overlap):
         "execution.overlap_reduction": str(overlap).lower(),
         "execution.trace_step": -1,
     }
-    ranks = layout.lanes * layout.replicas
-    launch.train(options, settings, ranks if layout.processes else 0)
+    launch.train(options, settings, layout.num_processes())
     return launch.rows(folder / "run")[WARM_UP:]
 
 

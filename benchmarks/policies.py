@@ -128,11 +128,22 @@ def name_of(setting):
     return f"{manifest}, {label}, {'frozen' if frozen else 'trainable'}"
 
 
-def ratios(cases, schedule, policy, other):
-    """Step times of `other` over `policy`, step by step, where both ran."""
-    ours = {row["step"]: row["step_s"] for row in cases[policy, schedule]}
-    theirs = {row["step"]: row["step_s"] for row in cases[other, schedule]}
-    return [theirs[step] / ours[step] for step in ours if step in theirs]
+def ratios(rows, base):
+    """Step times of `rows` over those of `base`, step by step, where both ran."""
+    seconds = {row["step"]: row["step_s"] for row in base}
+    return [row["step_s"] / seconds[row["step"]] for row in rows if row["step"] in seconds]
+
+
+def figures(values):
+    """Median, least and largest as cells."""
+    return [f"{value:.3f}" for value in (statistics.median(values), min(values), max(values))]
+
+
+def modules_of(row):
+    """Those with a deviation over slots."""
+    ending = "_cv"
+    names = [key.removesuffix(ending) for key in row if key.endswith(ending)]
+    return [name for name in names if "floor" not in name and "replica" not in name]
 
 
 def time_table(cases, policies, schedules):
@@ -151,9 +162,7 @@ def time_table(cases, policies, schedules):
             cells.append(f"{times[policy, schedule] / best:.3f}{'!' if over else ''}")
         rows = next((cases[policy, s] for s in schedules if cases.get((policy, s))), [])
         if rows:
-            for key in rows[0]:
-                if key.endswith("_cv") and "floor" not in key and "replica" not in key:
-                    cells.append(f"{median(rows, key):.3f}")
+            cells += [f"{median(rows, f'{name}_cv'):.3f}" for name in modules_of(rows[0])]
             cells.append(f"{median(rows, 'assign_ms'):.1f}")
         lines.append(cells)
     return lines
@@ -168,7 +177,7 @@ def wins_and_losses(cases, schedules):
         for (policy, of), rows in cases.items():
             fits = rows and max(row["over_bytes"] for row in rows) == 0
             if of == schedule and policy != "entrain" and fits and len(rows) == len(ours):
-                rivals[policy] = statistics.median(ratios(cases, schedule, "entrain", policy))
+                rivals[policy] = statistics.median(ratios(rows, ours))
         if not ours or not rivals:
             cells.append("no rival fits" if ours else "refused")
             continue
@@ -184,12 +193,12 @@ def study_page(options, studies):
     page = [
         "## `entrain` against the best other policy under the same plan, schedule and limit",
         "",
-    ]
-    page += [
-        "Step time of the best other policy that keeps the limit over `entrain`'s, median over",
+        (
+            "Step time of the best other policy that keeps the limit over `entrain`'s, median over "
+            "steps; a win is >= 0.995."
+        ),
         "",
     ]
-    page[-2] += " steps; a win is >= 0.995."
     rows = [
         [name_of(setting)] + wins_and_losses(cases, schedules) for setting, cases in studies.items()
     ]
@@ -207,9 +216,7 @@ def study_page(options, studies):
     for setting, cases in studies.items():
         page += ["", f"## {name_of(setting)}", ""]
         first = next(rows for rows in cases.values() if rows)[0]
-        modules = [
-            k[:-3] for k in first if k.endswith("_cv") and "floor" not in k and "replica" not in k
-        ]
+        modules = modules_of(first)
         header = ["policy"] + schedules + [f"CV {m}" for m in modules] + ["assign ms"]
         page += table(header, time_table(cases, policies, schedules))
         fits = cases.get(("entrain", schedules[-1]), [])
@@ -229,13 +236,13 @@ def summary_rows(studies, schedules):
             values = []
             possible = []
             for cases in studies.values():
-                if cases.get((rival, schedule)) and cases.get(("entrain", schedule)):
-                    values.append(statistics.median(ratios(cases, schedule, "entrain", rival)))
-                    possible.append(1 + median(cases[rival, schedule], "gap"))
+                theirs, ours = (cases.get((p, schedule)) for p in (rival, "entrain"))
+                if theirs and ours:
+                    values.append(statistics.median(ratios(theirs, ours)))
+                    possible.append(1 + median(theirs, "gap"))
             if rival != "entrain" and values:
-                figures = (statistics.median(values), min(values), max(values))
-                figures += (statistics.median(possible),)
-                rows.append([schedule, rival] + [f"{figure:.3f}" for figure in figures])
+                cells = [*figures(values), f"{statistics.median(possible):.3f}"]
+                rows.append([schedule, rival, *cells])
     lines += [
         "`possible`: the policy's own step time over the lower bound, which no policy can beat."
     ]
@@ -247,19 +254,11 @@ def summary_rows(studies, schedules):
     for rival in ("disttrain", "lpt-2d", "sequential"):
         values = []
         for cases in studies.values():
-            ours = {r["step"]: r["step_s"] for r in cases.get(("entrain", schedules[-1]), [])}
-            theirs = {r["step"]: r["step_s"] for r in cases.get((rival, "1f1b"), [])}
+            ours, theirs = cases.get(("entrain", schedules[-1])), cases.get((rival, "1f1b"))
             if ours and theirs:
-                values.append(statistics.median(theirs[s] / ours[s] for s in ours if s in theirs))
+                values.append(statistics.median(ratios(theirs, ours)))
         if values:
-            own.append(
-                [
-                    rival,
-                    f"{statistics.median(values):.3f}",
-                    f"{min(values):.3f}",
-                    f"{max(values):.3f}",
-                ]
-            )
+            own.append([rival, *figures(values)])
     lines += [
         "",
         f"`entrain` with `{schedules[-1]}` against others with `1f1b`, our plan for both:",
@@ -284,21 +283,11 @@ def ablation_page(options, settings_list):
             extra = ("--without", part)
             cases = by_case(simulate(options, setting, "entrain", options.schedules, extra))
             for schedule in schedules:
-                base = {row["step"]: row["step_s"] for row in whole["entrain", schedule]}
-                values = [
-                    row["step_s"] / base[row["step"]]
-                    for row in cases["entrain", schedule]
-                    if row["step"] in base
-                ]
+                values = ratios(cases["entrain", schedule], whole["entrain", schedule])
                 cells[schedule].append(
                     f"{statistics.median(values):.3f}" if values else "nothing fits"
                 )
-        fused = {row["step"]: row["step_s"] for row in whole["entrain", "entrain-fused"]}
-        values = [
-            fused[row["step"]] / row["step_s"]
-            for row in whole["entrain", "entrain"]
-            if row["step"] in fused
-        ]
+        values = ratios(whole["entrain", "entrain-fused"], whole["entrain", "entrain"])
         for schedule in schedules:
             found = schedule == "entrain" and values
             cells[schedule].append(f"{statistics.median(values):.3f}" if found else "–")
@@ -327,12 +316,10 @@ def gaps_page(options, settings_list):
     for setting in settings_list:
         limited = by_case(simulate(options, setting, "entrain", "1f1b,entrain"))
         free = by_case(simulate(options, setting, "entrain", "1f1b,entrain", memory="free"))
-        found = {row["step"]: row["step_s"] for row in limited["entrain", "entrain"]}
         for schedule in ("1f1b", "entrain"):
             rows = limited["entrain", schedule]
-            base = {row["step"]: row["step_s"] for row in free["entrain", schedule]}
-            of_memory = [r["step_s"] / base[r["step"]] - 1 for r in rows if r["step"] in base]
-            of_order = [r["step_s"] / found[r["step"]] - 1 for r in rows if r["step"] in found]
+            of_memory = [ratio - 1 for ratio in ratios(rows, free["entrain", schedule])]
+            of_order = [ratio - 1 for ratio in ratios(rows, limited["entrain", "entrain"])]
             cells = [name_of(setting), schedule] + cause_cells(rows)
             cells.append(f"{100 * statistics.fmean(of_memory):.1f}")
             cells.append(f"{100 * statistics.fmean(of_order):.1f}" if schedule == "1f1b" else "–")

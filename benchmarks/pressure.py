@@ -147,15 +147,16 @@ class Case:
         return path
 
     def simulate(self, policy, schedule, memory, budget="default"):
+        """Rows of `entrain simulate --json`: one a policy and schedule."""
         command = [self.options.entrain, "simulate", *self.inputs(), "--plan", self.plan()]
         command += ["--policy", policy, "--schedule", schedule, "--memory", memory, "--steps", 1]
         command += ["--chunks"] if self.options.chunks else []
         command += [] if budget == "default" else ["--evaluations", budget]
-        return run([*command, "--json"])["rows"][0]
+        return run([*command, "--json"])["rows"]
 
     def bytes_of(self, percent):
         """That share of what lpt-2d needs with 1f1b."""
-        return self.simulate("lpt-2d", "1f1b", "free")["peak_bytes"] * percent // 100
+        return self.simulate("lpt-2d", "1f1b", "free")[0]["peak_bytes"] * percent // 100
 
     def limit(self):
         """The value of --memory: half of what lpt-2d needs with 1f1b, or a word."""
@@ -164,15 +165,13 @@ class Case:
     def steps_by_limit(self, percents):
         """Seconds of the step for each limit, None where nothing fits."""
         limits = [self.bytes_of(percent) for percent in percents]
-        rows = [self.simulate("entrain", self.schedule, limit) for limit in limits]
+        rows = [self.simulate("entrain", self.schedule, limit)[0] for limit in limits]
         return [row.get("step_s") or None for row in rows]
 
     def step_and_rival(self):
         """(seconds of entrain's step, seconds of the fastest rival's that fits, its name)."""
-        command = [self.options.entrain, "simulate", *self.inputs(), "--plan", self.plan()]
-        command += ["--policy", "all", "--schedule", RIVAL_SCHEDULES, "--steps", 1, "--json"]
-        command += ["--memory", self.limit()] + (["--chunks"] if self.options.chunks else [])
-        rows = [row for row in run(command)["rows"] if row.get("step_s") and not row["over"]]
+        found = self.simulate("all", RIVAL_SCHEDULES, self.limit())
+        rows = [row for row in found if row.get("step_s") and not row["over"]]
         mine = [r for r in rows if (r["policy"], r["schedule"]) == ("entrain", self.schedule)]
         rivals = [
             (r["step_s"], f"{r['policy']}, {r['schedule']}")
@@ -184,7 +183,7 @@ class Case:
     def measure(self, budgets):
         """[(budget, seconds of the step or None where nothing fits, bound, ms of assigning)]."""
         limit = self.limit()
-        rows = [(b, self.simulate("entrain", self.schedule, limit, b)) for b in budgets]
+        rows = [(b, self.simulate("entrain", self.schedule, limit, b)[0]) for b in budgets]
         return [
             (b, row.get("step_s") or None, row.get("lower_bound_s", 0), row.get("assign_ms", 0))
             for b, row in rows

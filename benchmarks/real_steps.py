@@ -59,67 +59,59 @@ class Variant:
     def name(self):
         return f"{'paced' if self.paced else 'real'}, {self.lanes} {plural(self.lanes, 'lane')}"
 
+    def rounds(self):
+        """[round][step that counts] its record, and the factor of its prediction."""
+        pairs = zip(self.steps, self.drifts, strict=True)
+        return [[(step, drift) for step in steps[WARM_UP:]] for steps, drift in pairs]
+
     def counted(self):
-        """(predicted, measured) of every step that counts."""
-        return [
-            (drift * step["predicted_step_s"], step["step_s"])
-            for steps, drift in zip(self.steps, self.drifts, strict=True)
-            for step in steps[WARM_UP:]
-        ]
+        """(record, factor) of every step that counts."""
+        return list(itertools.chain.from_iterable(self.rounds()))
 
     def round_errors(self):
         """[round][step] (predicted - measured) / measured."""
         return [
-            [
-                (drift * step["predicted_step_s"] - step["step_s"]) / step["step_s"]
-                for step in steps[WARM_UP:]
-            ]
-            for steps, drift in zip(self.steps, self.drifts, strict=True)
+            [(drift * s["predicted_step_s"] - s["step_s"]) / s["step_s"] for s, drift in steps]
+            for steps in self.rounds()
         ]
 
     def errors(self):
-        """(predicted - measured) / measured."""
-        return [(predicted - measured) / measured for predicted, measured in self.counted()]
+        """(predicted - measured) / measured of every step that counts."""
+        return list(itertools.chain.from_iterable(self.round_errors()))
+
+    def size_of(self, predicted):
+        """Median size of the error of what that says of a step's record."""
+        return statistics.median(
+            abs(predicted(step) - step["step_s"]) / step["step_s"] for step, _ in self.counted()
+        )
 
     def size_before(self):
         """Median size of the error by the profile before each run alone."""
-        return statistics.median(
-            abs(step["predicted_step_s"] - step["step_s"]) / step["step_s"]
-            for steps in self.steps
-            for step in steps[WARM_UP:]
-        )
+        return self.size_of(lambda step: step["predicted_step_s"])
 
     def size_at_run_speed(self):
         """Median size of the error of what the run expected, by the speed of the steps before."""
-        return statistics.median(
-            abs(step["expected_step_s"] - step["step_s"]) / step["step_s"]
-            for steps in self.steps
-            for step in steps[WARM_UP:]
-        )
+        return self.size_of(lambda step: step["expected_step_s"])
 
     def size_at_own_speed(self):
         """Median size of the error where all times are stretched as the step's own compute was."""
-        sizes = []
-        for steps in self.steps:
-            for step in steps[WARM_UP:]:
-                predicted, busy = (
-                    sum(lane[key] for lane in step["lanes"])
-                    for key in ("predicted_busy_s", "busy_s")
-                )
-                stretched = step["predicted_step_s"] * busy / predicted
-                sizes.append(abs(stretched - step["step_s"]) / step["step_s"])
-        return statistics.median(sizes)
+        return self.size_of(
+            lambda step: (
+                step["predicted_step_s"]
+                * of_lanes(step, "busy_s")
+                / of_lanes(step, "predicted_busy_s")
+            )
+        )
 
     def compute_times(self):
         """Sums over a step's lanes: predicted compute, processor time of it, its wall time."""
-        keys = ("predicted_busy_s", "processor_s", "busy_s")
         return [
-            (drift * predicted, processor, busy)
-            for steps, drift in zip(self.steps, self.drifts, strict=True)
-            for step in steps[WARM_UP:]
-            for predicted, processor, busy in [
-                tuple(sum(lane[key] for lane in step["lanes"]) for key in keys)
-            ]
+            (
+                drift * of_lanes(step, "predicted_busy_s"),
+                of_lanes(step, "processor_s"),
+                of_lanes(step, "busy_s"),
+            )
+            for step, drift in self.counted()
         ]
 
     def compute_error(self):
@@ -131,6 +123,10 @@ class Variant:
     def core_share(self):
         """Median share of its compute's wall time that a lane had a core."""
         return statistics.median(processor / busy for _, processor, busy in self.compute_times())
+
+
+def of_lanes(step, key):
+    return sum(lane[key] for lane in step["lanes"])
 
 
 def plural(count, noun):
@@ -272,15 +268,15 @@ def rows_of(variants):
     """The result's table."""
     rows = []
     for variant in variants:
-        pairs = variant.counted()
+        steps = variant.counted()
         errors = sorted(variant.errors())
         sizes = sorted(abs(error) for error in errors)
         by_round = [statistics.median(errors) for errors in variant.round_errors()]
         quarter = len(errors) // 4
         rows.append(
             f"| {variant.name()} | {variant.schedule} | {variant.policy} | "
-            f"{1e3 * statistics.median(p for p, _ in pairs):.0f} | "
-            f"{1e3 * statistics.median(m for _, m in pairs):.0f} | "
+            f"{1e3 * statistics.median(d * s['predicted_step_s'] for s, d in steps):.0f} | "
+            f"{1e3 * statistics.median(s['step_s'] for s, _ in steps):.0f} | "
             f"**{percent(statistics.median(sizes))}** | {percent(variant.size_before())} | "
             f"{percent(variant.size_at_run_speed())} | "
             + ("|" if variant.paced else f"{percent(variant.size_at_own_speed())} | ")
