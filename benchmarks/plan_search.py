@@ -15,8 +15,7 @@ import tempfile
 import machine
 from machine import table
 from manifests import chosen
-from plan_time import children_seconds
-from plans import Case, case_arguments, layout
+from plans import Case, case_arguments, command_text, layout, seconds_text
 
 
 def parse_arguments():
@@ -31,27 +30,15 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def timed_plan(case, *extra, program=""):
-    ours = case.options.entrain
-    begun = children_seconds()
-    try:
-        case.options.entrain = program or ours
-        report = case.run("plan", *extra)
-    finally:
-        case.options.entrain = ours
-    return report, children_seconds() - begun
-
-
 def row_of(case, options):
     """Cells after the case's name, the default step over the long search's, and the time."""
-    runs = [timed_plan(case) for _ in range(options.repeats)]
+    runs = [case.timed_plan() for _ in range(options.repeats)]
     seconds = [run[1] for run in runs]
-    spread = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} … {max(seconds):.2f})"
-    report, most = runs[0][0], str(options.simulations)
+    spread, report = seconds_text(seconds), runs[0][0]
     if options.before:
-        best, long_seconds = timed_plan(case, program=options.before)
+        best, long_seconds = case.timed_plan(program=options.before)
     else:
-        best, long_seconds = timed_plan(case, "--simulations", most)
+        best, long_seconds = case.timed_plan("--simulations", options.simulations)
     if report is None or best is None:
         return ["nothing fits", spread, "", "", "", f"{long_seconds:.1f}"], None, seconds
     steps = [found["candidates"][0]["step_s"] for found in (report, best)]
@@ -75,8 +62,7 @@ def measure(options):
 
 
 def page(options, rows, overs, medians, load):
-    command = f"python {' '.join(['benchmarks/plan_search.py', *sys.argv[1:]])}"
-    yield f"Command: `{command.replace(options.manifests, 'MANIFESTS')}`"
+    yield command_text("plan_search.py", options)
     yield ""
     yield f"{machine.describe()}; {load}. Processor time in seconds: median (least … largest) of"
     other = (

@@ -9,7 +9,6 @@ Example:
     python benchmarks/plan_time.py --manifests ../shared/data/manifests --output page.md
 """
 
-import resource
 import statistics
 import sys
 import tempfile
@@ -17,7 +16,16 @@ import tempfile
 import machine
 from machine import table
 from manifests import VISION, chosen
-from plans import PLANNERS, Case, baseline_regrets, case_arguments, layout, regret_text
+from plans import (
+    PLANNERS,
+    Case,
+    baseline_regrets,
+    case_arguments,
+    command_text,
+    layout,
+    regret_text,
+    seconds_text,
+)
 
 ASKED_S = 2.0
 
@@ -33,23 +41,8 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def children_seconds():
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
-def plan(case, frozen, repeats):
-    """The command's report and its processor times."""
-    seconds = []
-    for _ in range(repeats):
-        begun = children_seconds()
-        report = case.run("plan", *(("--freeze", frozen) if frozen else ()))
-        seconds.append(children_seconds() - begun)
-    return report, seconds
-
-
 def row_of(name, llm, report, seconds):
-    times = f"{statistics.median(seconds):.2f} ({min(seconds):.2f} … {max(seconds):.2f})"
+    times = seconds_text(seconds)
     if report is None:
         return [name, llm.upper(), "nothing fits", times, "", "", "", ""]
     best = report["candidates"][0]
@@ -80,7 +73,9 @@ def measure(options):
             for llm in options.llms.split(","):
                 with tempfile.TemporaryDirectory() as folder:
                     case = Case(options, manifest, llm, folder)
-                    report, seconds = plan(case, frozen, options.repeats)
+                    extra = ("--freeze", frozen) if frozen else ()
+                    runs = [case.timed_plan(*extra) for _ in range(options.repeats)]
+                    report, seconds = runs[-1][0], [run[1] for run in runs]
                     name = f"{manifest}, {frozen} frozen" if frozen else manifest
                     rows.append(row_of(name, llm, report, seconds))
                     medians.append(statistics.median(seconds))
@@ -91,8 +86,7 @@ def measure(options):
 
 
 def page(options, rows, losses, medians, load):
-    command = f"python {' '.join(['benchmarks/plan_time.py', *sys.argv[1:]])}"
-    yield f"Command: `{command.replace(options.manifests, 'MANIFESTS')}`"
+    yield command_text("plan_time.py", options)
     yield ""
     yield f"{machine.describe()}; {load}. Processor time of the whole command in seconds: median"
     yield f"(least … largest) of {options.repeats} runs; global batch {options.batch}."

@@ -19,6 +19,7 @@ import argparse
 import csv
 import json
 import platform
+import resource
 import statistics
 import sys
 import tempfile
@@ -69,13 +70,18 @@ class Case:
         self.inputs = inputs(options.manifests, manifest, llm, options.profile)
         self.inputs += ["--cluster", options.cluster, "--global-batch", options.batch]
 
-    def run(self, command, *extra):
-        """The command's report; None where it says that nothing fits."""
-        line = [self.options.entrain, command, *self.inputs, *extra, "--json"]
+    def run(self, command, *extra, program=""):
+        """The command's report; None where it says that nothing fits. program: another build's."""
+        line = [program or self.options.entrain, command, *self.inputs, *extra, "--json"]
         if command == "plan" and not self.options.trained:  # with context parallelism
             line.append("--for-study")
         result = launch.run(*line, allowed=(0, NO_PLAN))
         return None if result.returncode == NO_PLAN else json.loads(result.stdout)
+
+    def timed_plan(self, *extra, program=""):
+        """The report of `plan`, and its processor time in seconds."""
+        begun = children_seconds()
+        return self.run("plan", *extra, program=program), children_seconds() - begun
 
     def write_plan(self, name, plan):
         path = self.folder / f"{name}.json"
@@ -97,6 +103,22 @@ class Case:
         with path.open(newline="") as file:
             times = [row["step_s"] for row in csv.DictReader(file)]
         return None if "" in times else [float(time) for time in times]
+
+
+def children_seconds():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def seconds_text(seconds):
+    """Median (least … largest)."""
+    return f"{statistics.median(seconds):.2f} ({min(seconds):.2f} … {max(seconds):.2f})"
+
+
+def command_text(script, options):
+    """The command that a page says it was made by."""
+    command = f"python {' '.join([f'benchmarks/{script}', *sys.argv[1:]])}"
+    return f"Command: `{command.replace(options.manifests, 'MANIFESTS')}`"
 
 
 def layout(plan):
@@ -242,9 +264,8 @@ def main():
             cases.append(done[key])
             print(" | ".join(cases[-1]["row"]), file=sys.stderr, flush=True)
     planned = [case for case in cases if case["loss"] is not None]
-    command = f"python {' '.join(['benchmarks/plans.py'] + sys.argv[1:])}"
-    command = command.replace(options.manifests, "MANIFESTS")
-    lines = ["# Static plans on real size manifests, 16 A40s", "", f"Command: `{command}`", ""]
+    lines = ["# Static plans on real size manifests, 16 A40s", ""]
+    lines += [command_text("plans.py", options), ""]
     lines += [
         f"Commit {machine.commit()}; {platform.system()} {platform.machine()}; simulated, analytic A40"
     ]
