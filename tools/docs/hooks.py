@@ -21,10 +21,6 @@ PATH = r"(?<!\[)`([^`\s]+)`(?!\])"
 RESULTS = ROOT / "benchmarks" / "results"
 
 
-def title_of(markdown):
-    return re.search(r"^# (.*)$", markdown, re.MULTILINE)[1]
-
-
 def on_config(config):
     """Fills the two parts of the navigation whose pages are not in docs/."""
     packages = [{name_of(page): page} for page in reference.api_pages(ROOT)]
