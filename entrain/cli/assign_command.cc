@@ -1,6 +1,6 @@
 // entrain assign: one step's assignment as JSON.
 #include <algorithm>
-#include <iostream>
+#include <chrono>
 
 #include <nlohmann/json.hpp>
 
@@ -162,11 +162,13 @@ std::vector<Row> assign_all(const std::vector<std::string>& policies,
         rows.back().over_bytes = simulated.excess->over();
       }
       if (simulated.excess && (policies.size() == 1 || options.json)) {
-        std::cerr << "entrain: warning: policy " << policy << " exceeds the memory limit: "
-                  << to_string(simulated.program, *simulated.excess) << "\n";
+        print_warnings({concat("policy ",
+                               policy,
+                               " exceeds the memory limit: ",
+                               to_string(simulated.program, *simulated.excess))});
       }
     } catch (const NothingFits& no) {
-      std::cerr << "entrain: policy " << policy << ": nothing fits: " << no.what() << "\n";
+      print_notes({concat("policy ", policy, ": nothing fits: ", no.what())});
     }
   }
   return rows;

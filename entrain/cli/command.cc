@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <exception>
 #include <iostream>
+#include <new>
 
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/json_text.h"
@@ -57,6 +59,28 @@ bool is_distinct(const std::string& value) {
 }
 
 }  // namespace
+
+int exit_code_of(const std::function<int()>& command) {
+  try {
+    return command();
+  } catch (const InvalidInput& error) {
+    std::cerr << "entrain: " << error.what() << std::endl;
+    return kExitInvalid;
+  } catch (const NothingFits& no) {
+    std::cerr << "entrain: nothing fits: " << no.what() << std::endl;
+    return kExitNo;
+  } catch (const SystemFailure& error) {
+    std::cerr << "entrain: " << error.what() << std::endl;
+    return kExitSystem;
+  } catch (const std::bad_alloc&) {
+    std::cerr << "entrain: out of memory" << std::endl;
+    return kExitSystem;
+  } catch (const std::exception& error) {
+    std::cerr << "entrain: " << error.what() << "\nThis is a bug in Entrain; please report it."
+              << std::endl;
+    return kExitBug;
+  }
+}
 
 CLI::App* add_command(CLI::App& app,
                       const std::string& name,
@@ -155,6 +179,14 @@ std::string with_options(const CLI::App& app, const std::string& message) {
 void print_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes) {
     std::cerr << "entrain: " << note << "\n";
+  }
+}
+
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    if (!warning.empty()) {
+      print_notes({"warning: " + warning});
+    }
   }
 }
 

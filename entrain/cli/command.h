@@ -23,6 +23,10 @@ inline constexpr int kExitStopped = 75;
 // Set by the chosen subcommand; returns the exit code.
 using Action = std::function<int()>;
 
+// Runs a command; the message of an exception goes to standard error.
+// Returns  its result, or the exit code for its exception.
+int exit_code_of(const std::function<int()>& command);
+
 void add_index_command(CLI::App& app, Action& action);
 void add_cost_command(CLI::App& app, Action& action);
 void add_plan_command(CLI::App& app, Action& action);
@@ -82,6 +86,8 @@ std::string with_options(const CLI::App& app, const std::string& message);
 
 // A line each on standard error.
 void print_notes(const std::vector<std::string>& notes);
+// Likewise, as warnings; empty ones are left out.
+void print_warnings(const std::vector<std::string>& warnings);
 
 // "a,b,c" → {"a", "b", "c"}, each checked against `allowed` with a suggestion.
 // Throws  InvalidInput naming `option`.

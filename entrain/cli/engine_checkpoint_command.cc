@@ -218,9 +218,7 @@ int export_to(const CheckpointFlags& options) {
   Outputs outputs({options.path}, options.force);
   const Output output = outputs.open("--output", options.output, OutputKind::kWeights);
   const engine::UsableCheckpoint checkpoint = engine::usable_at(options.path);
-  for (const std::string& warning : checkpoint.warnings) {
-    std::cerr << "entrain: warning: " << warning << "\n";
-  }
+  print_warnings(checkpoint.warnings);
   const std::size_t tensors =
       folder ? export_folder(checkpoint, options.model_folder)
              : engine::export_weights(checkpoint.path, checkpoint.manifest, output.path());

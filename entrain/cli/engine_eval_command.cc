@@ -66,10 +66,7 @@ void compare_with_training(const engine::RunConfig& config, const engine::DataSe
     return;
   }
   engine::check_same_tokenizer(train.index, data.index);
-  const std::string warning = engine::overlap_warning(train.index, data.index);
-  if (!warning.empty()) {
-    std::cerr << "entrain: warning: " << warning << "\n";
-  }
+  print_warnings({engine::overlap_warning(train.index, data.index)});
 }
 
 // What is judged: a run's model and weights, or those of a Hugging Face folder, without a
@@ -131,8 +128,8 @@ int run(const EvalFlags& options) {
   print_notes(data.notes);
   if (judged.config.has_value()) {
     compare_with_training(config, data);
-  } else if (const std::string bytes = engine::bytes_warning(data.index, folder); !bytes.empty()) {
-    std::cerr << "entrain: warning: " << bytes << "\n";
+  } else {
+    print_warnings({engine::bytes_warning(data.index, folder)});
   }
   std::vector<std::filesystem::path> inputs = {folder, index, weights};
   for (const SampleSizes& sample : data.index.samples) {

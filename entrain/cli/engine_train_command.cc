@@ -107,12 +107,6 @@ engine::RunConfig read_config(const TrainFlags& options) {
   return config;
 }
 
-void print_warnings(const std::vector<std::string>& warnings) {
-  for (const std::string& warning : warnings) {
-    std::cerr << (warning.empty() ? "" : "entrain: warning: " + warning + "\n");
-  }
-}
-
 // The run's folders, held against other runs.
 class HeldFolders {
  public:

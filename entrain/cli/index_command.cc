@@ -1,6 +1,5 @@
 // entrain index: sizes of real samples.
 #include <algorithm>
-#include <iostream>
 #include <thread>
 
 #include <nlohmann/json.hpp>
@@ -175,12 +174,11 @@ int run(const IndexFlags& options) {
   const IndexResult result = build_index(data, options.output, index_options);
   print_notes(result.summary.notes);
   if (result.summary.left_out.size() > result.index.samples.size()) {
-    print_notes({concat("warning: ",
-                        counted(std::ssize(result.summary.left_out), "sample"),
-                        result.summary.left_out.size() == 1 ? " was" : " were",
-                        " left out, more than the ",
-                        result.index.samples.size(),
-                        " that stayed: is --media the right folder, and --columns right?")});
+    print_warnings({concat(counted(std::ssize(result.summary.left_out), "sample"),
+                           result.summary.left_out.size() == 1 ? " was" : " were",
+                           " left out, more than the ",
+                           result.index.samples.size(),
+                           " that stayed: is --media the right folder, and --columns right?")});
   }
   const std::vector<SampleSizes>& samples = result.index.samples;
   const std::vector<Distribution> distributions =

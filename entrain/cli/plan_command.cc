@@ -155,13 +155,13 @@ void warn_of_memory(const PlanFlags& options, const Study& study, const LaneSpli
   }
   const std::int64_t memory = std::llround(device_model(study.profile.device).memory_gib * 0x1p30);
   if (memory > 0 && best.peak_bytes > memory) {
-    print_notes({concat("warning: activations reach ",
-                        format_bytes(best.peak_bytes),
-                        " on a lane, a device '",
-                        study.profile.device,
-                        "' has ",
-                        format_bytes(memory),
-                        " for everything: give --memory-mib, or --cluster")});
+    print_warnings({concat("activations reach ",
+                           format_bytes(best.peak_bytes),
+                           " on a lane, a device '",
+                           study.profile.device,
+                           "' has ",
+                           format_bytes(memory),
+                           " for everything: give --memory-mib, or --cluster")});
   }
 }
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iostream>
 #include <utility>
 
 #include <fmt/format.h>
@@ -42,8 +41,10 @@ PlanStudy load_plan_study(const StudyInputs& inputs, bool for_study) {
         return !engine_reads(result.study.model, sample);
       });
   if (unread > 0) {
-    std::cerr << "entrain: warning: " << counted(unread, "sample") << " of '" << inputs.index
-              << "' with video, which `entrain train` does not read\n";
+    print_warnings({concat(counted(unread, "sample"),
+                           " of '",
+                           inputs.index,
+                           "' with video, which `entrain train` does not read")});
   }
   return result;
 }

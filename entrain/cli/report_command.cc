@@ -71,8 +71,7 @@ void print_page_warnings(const Json& views) {
     const auto name = view.at("name").get<std::string>();
     for (const Json& warning : view.at("warnings")) {
       const auto text = warning.get<std::string>();
-      print_notes(
-          {concat("warning: ", text.find(name) == std::string::npos ? name + ": " : "", text)});
+      print_warnings({(text.find(name) == std::string::npos ? name + ": " : "") + text});
     }
   }
 }

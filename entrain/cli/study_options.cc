@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <iostream>
 
+#include <nlohmann/json.hpp>
+
 #include "entrain/core/assigner/assigner.h"
 #include "entrain/core/base/errors.h"
 #include "entrain/core/base/text.h"
@@ -16,15 +18,6 @@
 #include "entrain/cli/checked_options.h"
 
 namespace entrain::cli {
-namespace {
-
-void print_warnings(const std::vector<std::string>& warnings) {
-  for (const std::string& warning : warnings) {
-    std::cerr << "entrain: warning: " << warning << "\n";
-  }
-}
-
-}  // namespace
 
 void add_ignore_modality(CLI::App& command, std::vector<std::string>& ignored) {
   const std::vector<std::string> names(kMediaNames.begin(), kMediaNames.end());
@@ -70,10 +63,7 @@ Study open_study(const StudyInputs& inputs, bool draws) {
   if (!study.left_out().empty()) {
     print_notes({study.left_out()});
   }
-  const std::string repeats = draws ? repetition_warning(study) : "";
-  if (!repeats.empty()) {
-    print_warnings({repeats});
-  }
+  print_warnings({draws ? repetition_warning(study) : ""});
   return study;
 }
 

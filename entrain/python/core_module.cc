@@ -30,7 +30,6 @@
 #include "entrain/core/study/audit.h"
 
 #include "entrain/cli/command.h"
-#include "entrain/cli/exit_code.h"
 #include "entrain/cli/program.h"
 
 namespace nb = nanobind;

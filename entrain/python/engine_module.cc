@@ -8,7 +8,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "entrain/cli/exit_code.h"
 #include "entrain/cli/program.h"
 
 namespace {
