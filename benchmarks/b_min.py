@@ -55,7 +55,7 @@ def first_number(name):
 
 
 def row(manifest, llm, report):
-    sizes = {size["batch"]: size for size in report["sizes"]}
+    sizes = sizes_of(report)
     cells = [manifest, llm.upper(), f"{report['samples']:,}"]
     cells += [splits_text(sizes[n], manifest in AUDIO) for n in (*SIZES, 512)]
     share = report["shares"][1 if manifest in AUDIO else 0]

@@ -22,17 +22,12 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-struct Instance {
-  Plan plan;
-  StepCosts costs;
-};
-
 // Heavy-tailed sizes: most samples small, one in a hundred or so fifty times as large; a fifth has
 // no image, a tenth has several. Five encoder and three LLM lanes of equal work.
-Instance heavy_tailed(int num_samples, int replicas) {
+PlannedBatch heavy_tailed(int num_samples, int replicas) {
   constexpr int kStages[] = {5, 3};
   Rng rng(17);
-  Instance result;
+  PlannedBatch result;
   result.plan.replicas = replicas;
   result.plan.num_slots = 32;
   result.costs.num_samples = num_samples;
@@ -82,11 +77,9 @@ double ratio_of(const StepAssignment& assignment, const AssignRequest& request) 
 }
 
 void run_policy(benchmark::State& state, const char* policy, int evaluations) {
-  Instance instance = heavy_tailed(512, 4);
+  PlannedBatch instance = heavy_tailed(512, 4);
   instance.plan.limits.evaluations = evaluations;
-  AssignRequest request;
-  request.plan = &instance.plan;
-  request.costs = &instance.costs;
+  const AssignRequest request = instance.request();
   StepAssignment result;
   for (auto _ : state) {
     result = assign(policy, request);
@@ -106,10 +99,8 @@ void run_manifest(benchmark::State& state, const char* name) {
     state.SkipWithError("no shared data; set ENTRAIN_SHARED to its folder");
     return;
   }
-  const ManifestBatch batch = manifest_batch(name);
-  AssignRequest request;
-  request.plan = &batch.plan;
-  request.costs = &batch.costs;
+  const PlannedBatch batch = manifest_batch(name);
+  const AssignRequest request = batch.request();
   StepAssignment result;
   for (auto _ : state) {
     result = assign("entrain", request);
@@ -137,12 +128,10 @@ BENCHMARK_CAPTURE(run_manifest, coco, "coco_val2017_captions")->Unit(benchmark::
 // Growth with the batch: 128 samples a replica, under a schedule that is found.
 void run_scale(benchmark::State& state) {
   const auto replicas = static_cast<int>(state.range(0));
-  Instance instance = heavy_tailed(128 * replicas, replicas);
+  PlannedBatch instance = heavy_tailed(128 * replicas, replicas);
   instance.plan.schedule = "entrain";
   instance.plan.limits.evaluations = static_cast<int>(state.range(1));
-  AssignRequest request;
-  request.plan = &instance.plan;
-  request.costs = &instance.costs;
+  const AssignRequest request = instance.request();
   double milliseconds = 0;
   StepAssignment result;
   for (auto _ : state) {
@@ -162,7 +151,7 @@ BENCHMARK(run_scale)
     ->Unit(benchmark::kMillisecond);
 
 void bound(benchmark::State& state) {
-  const Instance instance = heavy_tailed(512, 4);
+  const PlannedBatch instance = heavy_tailed(512, 4);
   nanoseconds result{0};
   for (auto _ : state) {
     result = step_lower_bound(instance.plan, instance.costs, "1f1b");

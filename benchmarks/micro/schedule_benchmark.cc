@@ -71,8 +71,7 @@ void count(benchmark::State& state, const Program& program) {
   state.SetItemsProcessed(state.iterations() * num_operations(program));
 }
 
-void build(benchmark::State& state, const char* schedule) {
-  const HandCase hand_case = make_case(static_cast<int>(state.range(0)));
+void run_build(benchmark::State& state, const HandCase& hand_case, const char* schedule) {
   Program program = build_program(hand_case.plan, hand_case.assignment, hand_case.costs, schedule);
   validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs);
   for (auto _ : state) {
@@ -82,16 +81,14 @@ void build(benchmark::State& state, const char* schedule) {
   count(state, program);
 }
 
+void build(benchmark::State& state, const char* schedule) {
+  run_build(state, make_case(static_cast<int>(state.range(0))), schedule);
+}
+
 void build_shared_lanes(benchmark::State& state) {
   HandCase hand_case = make_case(static_cast<int>(state.range(0)));
   hand_case.plan.lanes = {{{0, 0}, {1, 0}}, {{0, 1}, {1, 1}}, {{0, 2}, {1, 2}}, {{1, 3}}, {{1, 4}}};
-  Program program = build_program(hand_case.plan, hand_case.assignment, hand_case.costs, "1f1b");
-  validate_program(program, hand_case.plan, hand_case.assignment, hand_case.costs);
-  for (auto _ : state) {
-    program = build_program(hand_case.plan, hand_case.assignment, hand_case.costs, "1f1b");
-    benchmark::DoNotOptimize(program);
-  }
-  count(state, program);
+  run_build(state, hand_case, "1f1b");
 }
 
 void validate(benchmark::State& state) {

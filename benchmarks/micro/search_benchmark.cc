@@ -29,7 +29,7 @@ using Orders = std::vector<std::vector<Operation>>;
 
 // The end of a search on a batch of a real manifest, and moves from there.
 struct Searched {
-  ManifestBatch batch;
+  PlannedBatch batch;
   AssignRequest request;
   Placement placement;
 };
@@ -37,8 +37,7 @@ struct Searched {
 void search_manifest(const std::string& name, const std::string& schedule, Searched& result) {
   result.batch = manifest_batch(name);
   result.batch.plan.schedule = schedule;
-  result.request.plan = &result.batch.plan;
-  result.request.costs = &result.batch.costs;
+  result.request = result.batch.request();
   result.placement = entrain_policy(result.request);
 }
 
