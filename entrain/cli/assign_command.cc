@@ -1,6 +1,5 @@
 // entrain assign: one step's assignment as JSON.
 #include <algorithm>
-#include <chrono>
 
 #include <nlohmann/json.hpp>
 

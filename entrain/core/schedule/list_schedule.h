@@ -56,11 +56,10 @@ std::vector<std::int64_t> lane_limits(const Plan& plan);
 std::vector<std::int64_t> lane_end_times(const Plan& plan, const StepCosts& costs);
 
 struct ListResult {
-  bool done = false;                    // every operation ran, within `stop_after`
-  bool stuck = false;                   // nothing could run: the byte limit is too small
-  std::vector<std::int64_t> finish_ns;  // [lane] end of its last operation
-  std::vector<std::int64_t>
-      peak_bytes;  // [lane] as LaneUsage::peak_bytes; 0 where no lane is limited
+  bool done = false;                     // every operation ran, within `stop_after`
+  bool stuck = false;                    // nothing could run: the byte limit is too small
+  std::vector<std::int64_t> finish_ns;   // [lane] end of its last operation
+  std::vector<std::int64_t> peak_bytes;  // [lane] as LaneUsage::peak_bytes; 0 if none is limited
 };
 
 // Those that may differ in their orders on these stages, each once, in the order given.
