@@ -20,12 +20,11 @@ namespace entrain {
 
 // One replica's part of a step, before it waits for the other replicas.
 struct ReplicaTimes {
-  bool done = false;          // false: later than `stop_after`; nothing else is known then
-  std::int64_t total_ns = 0;  // latest finish of a lane including its reduction
-  std::int64_t peak_bytes =
-      0;            // largest activation bytes of any lane; 0 if replayed without limits
-  double over = 0;  // by how much the worst lane exceeds its limit, as a share of it
-  int rule = 0;     // it was timed under: the position among the evaluator's
+  bool done = false;            // false: later than `stop_after`; nothing else is known then
+  std::int64_t total_ns = 0;    // latest finish of a lane including its reduction
+  std::int64_t peak_bytes = 0;  // largest activation bytes of any lane; 0 if none is limited
+  double over = 0;              // by how much the worst lane exceeds its limit, as a share of it
+  int rule = 0;                 // it was timed under: the position among the evaluator's
 
   [[nodiscard]] bool fits() const { return over == 0; }
   // Penalised time: a penalty for bytes over the limit gives a search a slope to descend.
