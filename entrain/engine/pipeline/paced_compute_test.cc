@@ -58,7 +58,7 @@ void expect_at_least(std::chrono::nanoseconds time, const Call& call) {
   EXPECT_GE(LaneCompute::Clock::now() - start, time);
 }
 
-constexpr UnitKey kImages{0, 0, 0, 0};
+constexpr UnitKey kEncoder{0, 0, 0, 0};
 constexpr UnitKey kFirst{1, 0, 0, 0};  // of the LLM's stages
 constexpr UnitKey kLast{1, 1, 0, 0};
 
@@ -66,7 +66,7 @@ TEST(PacedCompute, GivesTensorsOfTheRightShapes) {
   const Step step = one_lane_step();
   Paced paced(step);
   UnitInput input;
-  EXPECT_EQ(paced.compute.forward(paced.work(kImages), input).sizes(), paced.shape(kImages));
+  EXPECT_EQ(paced.compute.forward(paced.work(kEncoder), input).sizes(), paced.shape(kEncoder));
   EXPECT_EQ(paced.compute.forward(paced.work(kFirst), input).sizes(), paced.shape(kFirst));
   EXPECT_FALSE(paced.compute.forward(paced.work(kLast), input).defined()) << "a loss, not rows";
   EXPECT_EQ(paced.compute.backward(paced.work(kLast), {}, false).sizes(), paced.shape(kFirst));
@@ -77,7 +77,7 @@ TEST(PacedCompute, WaitsForThePredictedTimes) {
   const Step step = slow_step(milliseconds(2));
   Paced paced(step);
   UnitInput input;
-  for (const UnitKey& unit : {kImages, kFirst, kLast}) {
+  for (const UnitKey& unit : {kEncoder, kFirst, kLast}) {
     const Group& group = paced.work(unit).group;
     expect_at_least(operation_time(step.costs, OperationKind::kForward, unit, group),
                     [&] { paced.compute.forward(paced.work(unit), input); });
