@@ -256,6 +256,14 @@ class Results(Failures):
         self.assertEqual([row["policy"] for row in found.rows()], ["entrain", "disttrain"])
         for row in found.rows():
             self.assertGreaterEqual(row["step_s"], row["lower_bound_s"])
+        clustered = entrain.plan(
+            self.index, MODEL, cluster=ROOT / "configs/clusters/a40-16.toml", global_batch=16
+        )
+        self.assertIn("llm", clustered.rows()[0]["plan"])
+        self.assertEqual(
+            [row["step_s"] for row in clustered.rows()],
+            [row["step_s"] for row in clustered.document["candidates"]],
+        )
         with tempfile.TemporaryDirectory() as folder:
             plan_file = Path(folder) / "plan.json"
             plan_file.write_text(json.dumps(plan.plan))
@@ -315,6 +323,9 @@ class Results(Failures):
             self.assertIn("</svg>", drawn.getvalue())
         labels = [label.get_text() for label in plan.plot().axes[0].get_yticklabels()]
         self.assertIn("vision 1 + llm 1", labels)
+        cluster = ROOT / "configs/clusters/a40-16.toml"
+        plan = entrain.plan(self.index, MODEL, cluster=cluster, global_batch=16)
+        self.assertEqual(len(plan.plot().axes[0].patches), len(plan.rows()))
 
     def test_fail_with_the_right_error(self):
         for call, words in (

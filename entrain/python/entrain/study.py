@@ -69,22 +69,23 @@ class Plan(Result):
         return self.document["plan"]
 
     def rows(self) -> list[dict[str, Any]]:
-        """lanes of each module, step and bound in seconds, peak in bytes; a cluster's plans likewise."""
-        tried = self.document.get("splits") or self.document.get("plans") or []
-        return [
-            {key: row[key] for key in ("lanes", "schedule", "step_s", "lower_bound_s", "peak_bytes")
-             if key in row}
-            for row in tried
-        ]  # fmt: skip
+        """What was tried: schedule, step and bound in seconds, and of a split the lanes of each module
+        and the peak in bytes, of a cluster's candidate its plan in words.
+        """
+        keys = ("lanes", "plan", "schedule", "step_s", "lower_bound_s", "peak_bytes")
+        tried = self.document.get("splits") or self.document.get("candidates") or []
+        return [{key: row[key] for key in keys if key in row} for row in tried]
 
     def plot(self) -> Any:
-        """A matplotlib figure: step time of every split, "vision 1 + llm 3"."""
+        """A matplotlib figure: step time of every split, "vision 1 + llm 3", or candidate."""
         modules = self.document.get("modules", [])
-        named = [
-            row | {"split": " + ".join(f"{m} {n}" for m, n in zip(modules, lanes, strict=True))}
-            for row in self.rows()
-            if (lanes := row.get("lanes"))
-        ]
+
+        def name_of(row: dict[str, Any]) -> str:
+            if "plan" in row:
+                return row["plan"]
+            return " + ".join(f"{m} {n}" for m, n in zip(modules, row["lanes"], strict=True))
+
+        named = [row | {"split": name_of(row)} for row in self.rows()]
         return _Rows({"rows": named})._bars("split", "step_s", "simulated step (s)")
 
 
@@ -127,7 +128,7 @@ class Simulation(Result):
     def rows(self) -> list[dict[str, Any]]:
         """policy, schedule, step_s and its bound in seconds, gap and bubble as shares, peak_bytes."""
         keys = ("policy", "schedule", "step_s", "vs_best", "lower_bound_s", "gap", "bubble",
-                "num_slots", "deferred", "peak_bytes")  # fmt: skip
+                "num_slots", "deferred", "chunks", "peak_bytes")  # fmt: skip
         return [{key: row.get(key) for key in keys} for row in self.document["rows"]]
 
     def plot(self) -> Any:
