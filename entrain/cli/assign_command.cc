@@ -41,15 +41,6 @@ struct Row {
   std::int64_t over_bytes = 0;  // by how much a lane exceeds its limit
 };
 
-int num_chunks(const ReplicaAssignment& replica) {
-  int count = 0;
-  for (const Slot& slot : replica.modules.back()) {
-    count += static_cast<int>(std::count_if(
-        slot.begin(), slot.end(), [](const WorkItem& item) { return item.is_chunk(); }));
-  }
-  return count;
-}
-
 // What the table shows only where there is something of it.
 struct Shown {
   bool chunks = false;
@@ -60,7 +51,7 @@ std::vector<std::string> cells_of(const Row& row, const Shown& shown) {
   const StepAssignment& assignment = row.assignment;
   std::vector<int> slots;
   std::int64_t deferred = 0;
-  int chunks = 0;
+  std::int64_t chunks = 0;
   for (const ReplicaAssignment& replica : assignment.replicas) {
     slots.push_back(replica.num_slots);
     deferred += std::ssize(deferrals(replica));

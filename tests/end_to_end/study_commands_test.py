@@ -458,6 +458,12 @@ class Assign(StudyTest):
     def test_counts_chunks_where_they_are_allowed(self):
         self.assertIn("  chunks  ", self.expect_success(*self.planned("assign", "--chunks")).stdout)
         self.assertNotIn("chunks", self.expect_success(*self.planned("assign")).stdout)
+        simulated = self.expect_success(*self.planned("simulate", "--chunks", "--json"))
+        cut = [row["policy"] for row in json.loads(simulated.stdout)["rows"] if row["chunks"] > 0]
+        self.assertEqual(cut, ["entrain"])
+        shown = self.expect_success(*self.planned("simulate", "--chunks")).stdout
+        self.assertIn("chunks: token ranges", shown)
+        self.assertNotIn("chunks", self.expect_success(*self.planned("simulate")).stdout)
 
     def test_takes_one_schedule(self):
         for command in ("assign", "explain"):

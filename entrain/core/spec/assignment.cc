@@ -395,6 +395,14 @@ std::vector<Deferral> deferrals(const ReplicaAssignment& replica) {
   return result;
 }
 
+std::int64_t num_chunks(const ReplicaAssignment& replica) {
+  std::int64_t chunks = 0;
+  for (const Slot& slot : replica.modules.back()) {
+    chunks += std::ranges::count_if(slot, &WorkItem::is_chunk);
+  }
+  return chunks;
+}
+
 BatchNames batch_names(const ModelSpec& model, std::span<const SampleSizes> batch) {
   BatchNames names;
   names.modules = module_names(model);

@@ -82,6 +82,9 @@ struct Deferral {
 };
 std::vector<Deferral> deferrals(const ReplicaAssignment& replica);
 
+// Of all cut samples.
+std::int64_t num_chunks(const ReplicaAssignment& replica);
+
 // The description of a batch in JSON, which the assignment in memory does not hold.
 struct BatchNames {
   std::vector<std::string> modules;  // [module] encoders first, LLM last

@@ -120,6 +120,7 @@ class CaseRunner {
     for (const ReplicaAssignment& replica : step.assignment.replicas) {
       result.num_slots.push_back(replica.num_slots);
       result.deferred += std::ssize(deferrals(replica));
+      result.chunks += num_chunks(replica);
     }
     return result;
   }

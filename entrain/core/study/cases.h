@@ -84,6 +84,7 @@ struct CaseStep {
   double bubble = 0;
   std::vector<int> num_slots;                 // [replica]
   std::int64_t deferred = 0;                  // samples per encoder and slot
+  std::int64_t chunks = 0;                    // of cut samples
   std::int64_t peak_bytes = 0;                // of the fullest lane
   std::vector<std::int64_t> lane_peak_bytes;  // [lane] of the replica that has most there
   std::int64_t over_bytes = 0;  // by how much the lane that exceeds its limit the most does so

@@ -65,6 +65,7 @@ void add_totals(const CaseResult& result, CaseSummary& summary) {
       replicas += 1;
     }
     summary.deferred += static_cast<double>(step.deferred);
+    summary.chunks += static_cast<double>(step.chunks);
     summary.equal_slots = summary.equal_slots && step.equal_slots;
     for (const ReplicaBalance& replica : step.balance.front().replicas) {
       slots.insert(replica.num_slots);
@@ -77,7 +78,9 @@ void add_totals(const CaseResult& result, CaseSummary& summary) {
   }
   summary.balance_slots.assign(slots.begin(), slots.end());
   summary.num_slots /= std::max(1.0, replicas);
-  summary.deferred /= std::max(1.0, static_cast<double>(summary.steps - summary.refused));
+  const double assigned = std::max(1.0, static_cast<double>(summary.steps - summary.refused));
+  summary.deferred /= assigned;
+  summary.chunks /= assigned;
 }
 
 void add_causes(const CaseResult& result, CaseSummary& summary) {
@@ -186,7 +189,8 @@ std::vector<std::string> csv_row(const CaseResult& result,
               number_text(step.gap()),
               number_text(step.bubble),
               fmt::format("{}", fmt::join(step.num_slots, ";")),
-              std::to_string(step.deferred)});
+              std::to_string(step.deferred),
+              std::to_string(step.chunks)});
   for (std::size_t m = 0; m < num_modules; ++m) {
     const ModuleBalance& balance = step.balance[m];
     row.insert(row.end(),
@@ -251,6 +255,7 @@ Json to_json(const CaseSummary& summary, const std::vector<std::string>& modules
                    {"num_slots", summary.num_slots},
                    {"given_slots", summary.given_slots},
                    {"deferred", summary.deferred},
+                   {"chunks", summary.chunks},
                    {"peak_bytes", summary.peak_bytes},
                    {"over_bytes", summary.over_bytes},
                    {"over", summary.over},
@@ -312,7 +317,8 @@ std::string cases_csv(const std::vector<CaseResult>& cases,
                                      "gap",
                                      "bubble",
                                      "num_slots",
-                                     "deferred"};
+                                     "deferred",
+                                     "chunks"};
   for (const std::string& module : modules) {
     for (const char* figure : {"_cv",
                                "_floor_cv",

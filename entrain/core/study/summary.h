@@ -43,6 +43,7 @@ struct CaseSummary {
   double num_slots = 0;  // mean over replicas and steps
   int given_slots = 0;   // to the policy; 0: it chose its own
   double deferred = 0;   // mean over steps
+  double chunks = 0;     // likewise
   std::vector<ModuleSummary> modules;
   std::vector<int> balance_slots;  // what numbers of slots replicas have there, rising
   bool equal_slots = true;         // whether balance is at the plan's number of slots on every step
@@ -67,7 +68,7 @@ Json curves_of(const CaseResult& result, std::int64_t first_step);
 
 // A header, then one line per case and step. A refused step has empty figures and its reason.
 // Columns: policy, schedule, step, step_s, lower_bound_s, gap, bubble, num_slots (`;` between
-// replicas), deferred, per module <m>_cv, <m>_floor_cv, <m>_max_over_mean, <m>_std_s (means over
+// replicas), deferred, chunks, per module <m>_cv, <m>_floor_cv, <m>_max_over_mean, <m>_std_s (means over
 // replicas), <m>_cvs, <m>_stds_s (`;` between replicas), <m>_replica_cv, <m>_replica_max_over_mean,
 // then balance_slots (`;` between replicas), equal_slots, peak_bytes, over_bytes, gap_fill_s and so
 // on per GapCause, gap_in_bound_s, assign_ms, reason.

@@ -38,6 +38,8 @@ std::vector<CaseResult> make_cases() {
   CaseResult slow{"sequential",
                   "1f1b",
                   {summary_step(400, 200), summary_step(200, 200), summary_step(900, 300)}};
+  slow.steps[0].chunks = 2;
+  slow.steps[2].chunks = 4;
   CaseResult fast{
       "entrain", "1f1b", {summary_step(300, 200), summary_step(100, 100), summary_step(200, 100)}};
   CaseResult greedy{
@@ -56,6 +58,8 @@ TEST(Summarise, TakesMediansAndRanks) {
   EXPECT_DOUBLE_EQ(summaries[0].gap, 1.0) << "median of 1, 0 and 2";
   EXPECT_EQ(summaries[0].peak_bytes, 900);
   EXPECT_DOUBLE_EQ(summaries[0].num_slots, 3);
+  EXPECT_DOUBLE_EQ(summaries[0].deferred, 3);
+  EXPECT_DOUBLE_EQ(summaries[0].chunks, 2);
   EXPECT_DOUBLE_EQ(summaries[0].modules[1].floor_cv, 0.25);
   EXPECT_DOUBLE_EQ(summaries[0].modules[1].replica_max_over_mean, 1.2);
 }

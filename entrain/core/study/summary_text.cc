@@ -23,6 +23,9 @@ constexpr std::string_view kTimeTerms =
     "runs later\n"
     "peak memory: activations on the fullest lane; assign: time that making the assignment takes\n";
 
+constexpr std::string_view kChunkTerms =
+    "chunks: token ranges of the samples that are cut, their LLM work in slots one after another\n";
+
 constexpr std::string_view kBalanceTerms =
     "K: slots of a replica; CV: standard deviation (std) over mean of its slots, mean of replicas\n"
     "floor: the least CV that a replica's indivisible units allow\n";
@@ -45,11 +48,18 @@ bool uneven(const std::vector<CaseSummary>& summaries) {
   });
 }
 
+bool has_chunks(const std::vector<CaseSummary>& summaries) {
+  return std::any_of(summaries.begin(), summaries.end(), [](const CaseSummary& summary) {
+    return summary.chunks > 0;
+  });
+}
+
 std::string time_table(const std::vector<CaseSummary>& summaries) {
   const bool limited =
       std::any_of(summaries.begin(), summaries.end(), [](const CaseSummary& summary) {
         return summary.over_bytes > 0;
       });
+  const bool cut = has_chunks(summaries);
   std::vector<std::string> header = {"policy",
                                      "schedule",
                                      "step time",
@@ -59,12 +69,15 @@ std::string time_table(const std::vector<CaseSummary>& summaries) {
                                      "gap",
                                      "bubble",
                                      "slots",
-                                     "deferred",
-                                     "peak memory"};
+                                     "deferred"};
   const bool means = uneven(summaries);
   if (means) {
     header.insert(header.begin() + 4, "mean");
   }
+  if (cut) {
+    header.emplace_back("chunks");
+  }
+  header.emplace_back("peak memory");
   if (limited) {
     header.emplace_back("over limit by");
   }
@@ -88,11 +101,14 @@ std::string time_table(const std::vector<CaseSummary>& summaries) {
         format_fixed(100 * summary.gap, 1) + " %",
         format_fixed(100 * summary.bubble, 1) + " %",
         format_fixed(summary.num_slots, 1) + (summary.given_slots > 0 ? "" : " own"),
-        format_fixed(summary.deferred, 1),
-        format_bytes(summary.peak_bytes)};
+        format_fixed(summary.deferred, 1)};
     if (means) {
       cells.insert(cells.begin() + 4, format_seconds(summary.step_mean_s));
     }
+    if (cut) {
+      cells.push_back(format_fixed(summary.chunks, 1));
+    }
+    cells.push_back(format_bytes(summary.peak_bytes));
     if (limited) {
       cells.push_back(summary.over_bytes > 0 ? format_bytes(summary.over_bytes) : "-");
     }
@@ -191,6 +207,7 @@ std::string to_string(const std::vector<CaseSummary>& summaries,
                     "its own (\"own\"),\nof those that keep the memory limit on most steps\n",
                     fmt::join(slots, ", "));
   text += kTimeTerms;
+  text += has_chunks(summaries) ? kChunkTerms : "";
   text += uneven(summaries)
               ? "mean: of the steps; they differ, so what an epoch takes is told by it\n"
               : "";

@@ -149,10 +149,7 @@ void MetricsLog::step(const PreparedStep& prepared, const StepRecord& record) {
   Json num_slots = Json::array();
   for (const ReplicaAssignment& replica : prepared.assignment.replicas) {
     deferred += deferrals(replica).size();
-    for (const Slot& slot : replica.modules.back()) {
-      chunks += std::count_if(
-          slot.begin(), slot.end(), [](const WorkItem& item) { return item.is_chunk(); });
-    }
+    chunks += num_chunks(replica);
     num_slots.push_back(replica.num_slots);
   }
   Json entry = {{"step", record.step},
