@@ -179,7 +179,7 @@ std::vector<std::string> csv_row(const CaseResult& result,
   const CaseStep& step = result.steps[step_index];
   std::vector<std::string> row = {result.policy, result.schedule, std::to_string(step_index)};
   if (!step.refused.empty()) {
-    row.resize(row.size() + 6 + 8 * num_modules + 4 + kNumGapCauses + 2);
+    row.resize(row.size() + 7 + 8 * num_modules + 4 + kNumGapCauses + 2);
     row.push_back(step.refused);
     return row;
   }
