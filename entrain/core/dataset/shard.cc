@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <optional>
-#include <ranges>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -409,8 +408,10 @@ ShardReader::ShardReader(const std::filesystem::path& shard,
   require_media();
   if (!image_sizes.empty()) {
     std::vector<std::string> names;
-    for (const TarMember& member : members_ | std::views::join) {
-      names.push_back(member.name);
+    for (const std::vector<TarMember>& of_sample : members_) {
+      for (const TarMember& member : of_sample) {
+        names.push_back(member.name);
+      }
     }
     image_sizes_ = read_image_sizes(image_sizes, names);
   }
@@ -423,8 +424,10 @@ void ShardReader::require_media() const {
       continue;
     }
     std::set<std::string> known;
-    for (const TarMember& member : members_ | std::views::join) {
-      known.insert(lower(split_name(member.name).extension));
+    for (const std::vector<TarMember>& of_sample : members_) {
+      for (const TarMember& member : of_sample) {
+        known.insert(lower(split_name(member.name).extension));
+      }
     }
     const std::vector<MemberPlace> places = member_places(column.theirs);
     if (std::none_of(places.begin(), places.end(), [&](const MemberPlace& place) {
