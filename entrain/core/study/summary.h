@@ -68,10 +68,10 @@ Json curves_of(const CaseResult& result, std::int64_t first_step);
 
 // A header, then one line per case and step. A refused step has empty figures and its reason.
 // Columns: policy, schedule, step, step_s, lower_bound_s, gap, bubble, num_slots (`;` between
-// replicas), deferred, chunks, per module <m>_cv, <m>_floor_cv, <m>_max_over_mean, <m>_std_s (means over
-// replicas), <m>_cvs, <m>_stds_s (`;` between replicas), <m>_replica_cv, <m>_replica_max_over_mean,
-// then balance_slots (`;` between replicas), equal_slots, peak_bytes, over_bytes, gap_fill_s and so
-// on per GapCause, gap_in_bound_s, assign_ms, reason.
+// replicas), deferred, chunks, per module <m>_cv, <m>_floor_cv, <m>_max_over_mean, <m>_std_s (means
+// over replicas), <m>_cvs, <m>_stds_s (`;` between replicas), <m>_replica_cv,
+// <m>_replica_max_over_mean, then balance_slots (`;` between replicas), equal_slots, peak_bytes,
+// over_bytes, gap_fill_s and so on per GapCause, gap_in_bound_s, assign_ms, reason.
 std::string cases_csv(const std::vector<CaseResult>& cases,
                       const std::vector<std::string>& modules);
 
