@@ -130,9 +130,7 @@ TokenFacts token_facts_from_json(const Json& document, const std::string& where)
   facts.video_token = placeholders.optional("video", facts.video_token);
   facts.audio_token = placeholders.optional("audio", facts.audio_token);
   placeholders.finish();
-  for (const auto& [id, place] : reader.array("stop")) {
-    facts.stop.push_back(value_as<std::int64_t>(*id, place));
-  }
+  facts.stop = reader.list<std::int64_t>("stop");
   facts.strip = reader.required<std::int64_t>("strip");
   facts.tokenizer = reader.required<std::string>("tokenizer");
   facts.chat_template = reader.required<std::string>("template");

@@ -250,11 +250,7 @@ std::string likely_ids(const std::string& id, const std::vector<std::string>& id
 }  // namespace
 
 std::vector<std::string> Study::module_names() const {
-  std::vector<std::string> names;
-  for (int module = 0; module < model.num_modules(); ++module) {
-    names.push_back(module_name(model, module));
-  }
-  return names;
+  return entrain::module_names(model);
 }
 
 std::int64_t Study::num_given() const {

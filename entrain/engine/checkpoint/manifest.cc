@@ -83,9 +83,7 @@ LaneFiles read_lane(const Json& document, const std::string& where) {
     CheckpointTensor read;
     read.info.name = tensor.required<std::string>("name");
     read.info.dtype = tensor.required<std::string>("dtype");
-    for (const auto& [side, side_where] : tensor.array("shape")) {
-      read.info.shape.push_back(value_as<std::int64_t>(*side, side_where));
-    }
+    read.info.shape = tensor.list<std::int64_t>("shape");
     read.file = plain_name(tensor, "file");
     tensor.finish();
     lane.tensors.push_back(std::move(read));
@@ -96,10 +94,7 @@ LaneFiles read_lane(const Json& document, const std::string& where) {
 
 Manifest unchecked_manifest(const Json& document, const std::string& where) {
   ObjectReader reader(document, where);
-  const int version = reader.required<int>("version");
-  if (version != kVersion) {
-    reader.fail("version", concat(version, " given; this program reads ", kVersion));
-  }
+  reader.check_version(kVersion);
   Manifest manifest;
   manifest.step = reader.required<std::int64_t>("step");
   SkipCounts& skipped = manifest.skipped;

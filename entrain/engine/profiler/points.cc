@@ -65,9 +65,7 @@ MeasuredLayer read_layer(ObjectReader reader) {
   for (const auto& [point, where] : reader.array("points")) {
     layer.points.push_back(read_point(ObjectReader(*point, where)));
   }
-  for (const auto& [text, where] : reader.array("skipped")) {
-    layer.skipped.push_back(value_as<std::string>(*text, where));
-  }
+  layer.skipped = reader.list<std::string>("skipped");
   reader.finish();
   return layer;
 }

@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -31,6 +32,7 @@ class ConfigTable {
   ConfigTable() = default;  // writes
   ConfigTable(const Json& document, const std::string& where)
       : reader_(ObjectReader(document, where)) {}
+  explicit ConfigTable(ObjectReader reader) : reader_(std::move(reader)) {}
 
   // Null if the table is written.
   ObjectReader* reader() { return reader_.has_value() ? &*reader_ : nullptr; }
@@ -58,9 +60,7 @@ class ConfigTable {
   template <class T>
   void key(const char* name, std::vector<T>& values) {
     if (reader_.has_value()) {
-      for (const auto& [value, where] : reader_->array(name)) {
-        values.push_back(value_as<T>(*value, where));
-      }
+      values = reader_->list<T>(name);
     } else {
       written_[name] = values;
     }
@@ -102,9 +102,7 @@ class ConfigTable {
       written_[name] = part.written();
       return;
     }
-    const Json empty = Json::object();
-    const Json* given = reader_->find(name);
-    ConfigTable part(given == nullptr ? empty : *given, reader_->where(name));
+    ConfigTable part(reader_->optional_object(name));
     keys(part, config);
     part.reader()->finish();
   }

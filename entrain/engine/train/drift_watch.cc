@@ -15,14 +15,6 @@ namespace {
 constexpr int kMostLanes = 8;           // of `entrain plan --lanes`
 constexpr std::size_t kRecent = 1'000;  // steps searched for the beginning of a drift
 
-std::vector<std::string> names_of(const ModelSpec& model) {
-  std::vector<std::string> names;
-  for (int module = 0; module < model.num_modules(); ++module) {
-    names.push_back(module_name(model, module));
-  }
-  return names;
-}
-
 // "vision 3, llm 1"
 std::string split_text(const std::vector<std::string>& names, const std::vector<int>& split) {
   std::string text;
@@ -72,7 +64,7 @@ ShareRange share_range(const std::vector<int>& split,
 
 DriftWatch::DriftWatch(const RunSetup& setup, DriftMonitor monitor, std::string note)
     : monitor_(std::move(monitor)),
-      names_(names_of(setup.model)),
+      names_(module_names(setup.model)),
       remedy_(remedy_of(setup)),
       note_(std::move(note)) {}
 
@@ -90,7 +82,7 @@ std::optional<DriftWatch> DriftWatch::of(const RunSetup& setup) {
   std::string note;
   const auto crossed = [&](const SplitBoundary& boundary) { return boundary.value(total) >= 0; };
   if (std::erase_if(region->boundaries, crossed) > 0) {
-    const std::vector<std::string> names = names_of(setup.model);
+    const std::vector<std::string> names = module_names(setup.model);
     const int lanes = std::accumulate(region->devices_of.begin(), region->devices_of.end(), 0);
     note = concat("drift: the plan keeps its split, ",
                   split_text(names, region->devices_of),
