@@ -12,6 +12,7 @@
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
+#include "tests/oracle/case_count.h"
 #include "tests/oracle/hand_cases.h"
 #include "tests/oracle/random_cases.h"
 #include "tests/oracle/slow_memory.h"
@@ -277,7 +278,7 @@ std::int64_t step_of(const oracle::RandomCase& of, int evaluations) {
 
 TEST(EntrainPolicy, IsNeverSlowerWithALargerBudget) {
   int faster = 0;
-  for (int i = 0; i < 120; ++i) {
+  for (int i = 0; i < oracle::case_count(120); ++i) {
     Rng rng(61, static_cast<std::uint64_t>(i));
     oracle::RandomCaseOptions options;
     options.chunks = i % 3 == 0;
@@ -296,7 +297,7 @@ TEST(EntrainPolicy, IsNeverSlowerWithALargerBudget) {
       before = now;
     }
   }
-  EXPECT_GT(faster, 80);
+  EXPECT_GT(faster, oracle::met_count(80));
 }
 
 StepAssignment under(oracle::RandomCase of, std::int64_t bytes, int evaluations) {

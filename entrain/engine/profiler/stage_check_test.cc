@@ -12,6 +12,8 @@
 
 #include "entrain/engine/profiler/profile_run.h"
 
+#include "tests/oracle/case_count.h"
+
 namespace entrain::engine {
 namespace {
 
@@ -103,6 +105,9 @@ thread_local double WorkClock::work_ = 0;
 // and a stage builds its rotary table once. How well profiles predict *time* is
 // benchmarks/profile_fit.py's business.
 TEST(CheckStages, AQuickProfilePredictsTheWorkOfWholeStages) {
+  if (oracle::kSanitized) {
+    GTEST_SKIP() << "what it runs, others here run as well";
+  }
   const ModelSpec model = demo_model();
   const WorkClock clock;
   ProfileOptions options = quick_options(2048);

@@ -14,6 +14,7 @@
 #include "entrain/engine/train/evaluate.h"
 #include "entrain/engine/train/trainer.h"
 
+#include "tests/oracle/case_count.h"
 #include "tests/oracle/engine/tiny_run.h"
 #include "tests/oracle/expect_error.h"
 
@@ -39,6 +40,9 @@ class Bfloat16Run : public testing::Test {
 // 5.6), and another processor rounds otherwise. So six seeds are held to two figures: how far a
 // middling run is, and where all are in the end. Masters that are rounded too end 0.05 above.
 TEST_F(Bfloat16Run, LearnsAsInFloat32) {
+  if (oracle::kSanitized) {
+    GTEST_SKIP() << "twelve runs, of which the others here touch all";
+  }
   constexpr int kSeeds = 6;
   run_.config.steps = 40;
   run_.config.plan.replicas = 2;

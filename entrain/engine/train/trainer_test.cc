@@ -18,6 +18,7 @@
 #include "entrain/engine/models/weights.h"
 #include "entrain/engine/train/evaluate.h"
 
+#include "tests/oracle/case_count.h"
 #include "tests/oracle/engine/tiny_run.h"
 #include "tests/oracle/expect_error.h"
 #include "tests/oracle/shaped_plans.h"
@@ -216,16 +217,17 @@ TEST(Train, LearnsAlikeUnderEverySchedule) {
                                           : even_plan(model, {2, 2}, 2, 3);
     plans.emplace_back(schedule, base.write(schedule + ".json", to_json(plan).dump()).string());
   }
+  constexpr int kSteps = oracle::kSanitized ? 3 : 10;
   std::vector<double> expected;
   for (const auto& [schedule, plan] : plans) {
     RunFolder run;
-    run.config.steps = 10;
+    run.config.steps = kSteps;
     run.config.plan.file = plan;
     run.config.plan.schedule = schedule;
     run.config.execution.trace_step = 1;
     train_now(run.config);
     const std::vector<double> losses = losses_of(run);
-    ASSERT_EQ(losses.size(), 10U);
+    ASSERT_EQ(std::ssize(losses), kSteps);
     expected = expected.empty() ? losses : expected;
     for (std::size_t step = 0; step < losses.size(); ++step) {
       EXPECT_NEAR(losses[step], expected[step], 1e-5) << schedule << " step " << step;
@@ -236,7 +238,9 @@ TEST(Train, LearnsAlikeUnderEverySchedule) {
           << schedule << " " << name;
     }
   }
-  EXPECT_LT(expected.back(), 0.9 * expected.front());
+  if (!oracle::kSanitized) {
+    EXPECT_LT(expected.back(), 0.9 * expected.front());
+  }
 }
 
 TEST(Train, RepeatsItselfBitwise) {
