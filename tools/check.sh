@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What CI runs beside `make test`: format, lint, core's files one by one, one definition of every type in the
-# whole program, warnings of GCC and Clang as errors, core and engine under address and undefined-behaviour
-# sanitizers, ThreadComm and executor under the thread sanitizer, the long tests.
+# What CI runs beside `make test`: format, lint, core's files one by one, Clang's warnings as errors, core and
+# engine under address and undefined-behaviour sanitizers, ThreadComm and executor under the thread sanitizer,
+# the long tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-$(nproc)}
@@ -26,11 +26,6 @@ fi
 
 echo "check: the site builds without a warning"
 make --no-print-directory docs JOBS="$jobs"
-
-# Not optimised: types are compared, and nothing of it runs.
-echo "check: one definition of every type in the whole program, engine and commands without warnings"
-cmake --preset lto >/dev/null
-cmake --build --preset lto -j "$jobs" --target entrain
 
 echo "check: packages and properties under asan and ubsan, warnings as errors"
 cmake --preset asan >/dev/null

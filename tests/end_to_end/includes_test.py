@@ -4,7 +4,7 @@ Called as `includes_test.py --entrain PATH --root DIR`; standard library only. W
 every `#include "entrain/…"` under entrain/ is an edge of the table; the table has a row for every
 package, a package for every row, and no cycle; the files of a package (x.h and x.cc are one) do not
 include each other in a circle; core includes nothing of torch, and fmt stays in core's .cc files;
-paths in backticks and relative links of the pages exist.
+no two files define a type of the same name and namespace; paths in backticks and relative links of the pages exist.
 """
 
 import argparse
@@ -25,6 +25,10 @@ TORCH_HEADERS = ("torch/", "ATen/", "c10/")
 KEPT_FOLDERS = (
     *("entrain", "tests", "tools", "docs", "configs", "benchmarks", "examples", "cmake", ".ci"),
 )
+
+NAMESPACE = re.compile(r"(?:inline )?namespace ?([\w:]*) \{")
+NAMESPACE_END = re.compile(r"\}  // (?:inline )?namespace\b")
+TYPE = re.compile(r"(?:struct|class|enum class|enum|union) (\w+)(?: final)?(?: [:{].*)?")
 
 Report = namedtuple("Report", "edges paths problems")
 
@@ -141,6 +145,32 @@ def source_report(root, table):
     return Report(edges, 0, problems + table_problems(table, packages) + circle_problems(units))
 
 
+def types_of(text):
+    """Types that a file defines for all others, with their namespaces, laid out as the format has it."""
+    open_namespaces = []
+    for line in text.splitlines():
+        if begin := NAMESPACE.fullmatch(line):
+            open_namespaces.append(begin.group(1))
+        elif NAMESPACE_END.match(line):
+            open_namespaces.pop()
+        elif (found := TYPE.fullmatch(line)) and "" not in open_namespaces:
+            yield "::".join([*open_namespaces, found.group(1)])
+
+
+def type_problems(root):
+    """Two types of one name and namespace are undefined behaviour, which no compiler sees."""
+    problems = []
+    known = {}
+    for path in sorted((root / "entrain").rglob("*")):
+        if path.suffix in (".h", ".cc", ".cpp", ".cu", ".cuh"):
+            name = path.relative_to(root).as_posix()
+            for defined in types_of(path.read_text(encoding="utf-8")):
+                if defined in known:
+                    problems.append(f"{name}: {known[defined]} defines {defined} as well")
+                known[defined] = name
+    return known, problems
+
+
 def page_report(root):
     """Checks the paths that pages name in backticks and as relative links."""
     pages = [root / "README.md", root / "ARCHITECTURE.md"]
@@ -179,6 +209,12 @@ class TheProject(unittest.TestCase):
         print(f"{report.edges} include edges checked")
         self.assertEqual(report.problems, [])
         self.assertGreater(report.edges, 100)
+
+    def test_types_have_one_definition(self):
+        known, problems = type_problems(ROOT)
+        print(f"{len(known)} types checked")
+        self.assertEqual(problems, [])
+        self.assertGreater(len(known), 100)
 
     def test_pages_name_paths_that_exist(self):
         report = page_report(ROOT)
@@ -277,6 +313,22 @@ class TheChecker(unittest.TestCase):
         self.write("entrain/core/base/c.cc", "#include <torch/torch.h>\n")
         self.write("entrain/core/base/d.h", "#include <fmt/format.h>\n")
         self.expect("core must not include <torch/torch.h>", "d.h: <fmt/format.h> is for .cc")
+
+    def test_sees_types_with_two_definitions(self):
+        def define(name, *lines):
+            lines = ["namespace entrain {", *lines, "}  // namespace entrain", ""]
+            self.write(f"entrain/core/base/{name}", "\n".join(lines))
+
+        hidden = ["namespace {", "struct Lane {", "};", "}  // namespace"]
+        other = ["namespace deep {", "struct Lane {", "};", "}  // namespace deep", "class Lane;"]
+        define("c.h", "struct Lane : Place {", "};")
+        define("c.cc", *hidden)
+        define("d.h", *other)
+        self.assertEqual(type_problems(self.root)[1], [])
+        define("e.cc", *hidden, "class Lane final", "    : Place {", "};")
+        problems = type_problems(self.root)[1]
+        self.assertEqual(len(problems), 1, problems)
+        self.assertIn("e.cc: entrain/core/base/c.h defines entrain::Lane as well", problems[0])
 
     def test_sees_paths_that_do_not_exist(self):
         self.write("docs/idea.md", "`entrain/core/spec/x.h` `docs/*.txt` [a](gone.md)\n")
