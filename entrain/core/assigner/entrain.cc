@@ -43,7 +43,6 @@
 #include "entrain/core/assigner/slot_bytes.h"
 #include "entrain/core/base/at.h"
 #include "entrain/core/base/errors.h"
-#include "entrain/core/base/parallel.h"
 #include "entrain/core/baselines/loads.h"
 #include "entrain/core/baselines/policies.h"
 #include "entrain/core/schedule/schedule.h"
@@ -120,7 +119,7 @@ class Sequence {
     if (spent_ + wanted + tuning > kLateConstruction * request_.plan->replicas) {
       search_on(kLateConstruction);
     }
-    if (spent_ + wanted + tuning <= budget_ && evaluator_.step_ns(best_.times) > bound_ns()) {
+    if (spent_ + wanted + tuning <= budget_ && !is_optimal()) {
       construct_second(wanted, tuning);
       search_on(std::numeric_limits<int>::max());
     }
@@ -157,11 +156,12 @@ class Sequence {
     }
   }
 
-  // 0 where samples have so many segments that the bound takes longer than it may save: it only
-  // ends a search that has nothing left to find.
-  std::int64_t bound_ns() {
+  // By the bound, which takes as long as many an evaluation: known only once a piece of the search
+  // has found nothing, as it does wherever nothing is left to find, and not where samples have so
+  // many segments that it takes longer than it may save.
+  bool is_optimal() {
     constexpr int kMostSegments = 16;  // of a sample, in the mean
-    if (!bound_ns_) {
+    if (stuck_ && !bound_ns_) {
       const StepCosts& costs = *request_.costs;
       std::int64_t segments = 0;
       for (int module = 0; module < costs.llm_module(); ++module) {
@@ -171,7 +171,7 @@ class Sequence {
                       ? 0
                       : step_lower_bound(*request_.plan, costs, request_.plan->schedule).count();
     }
-    return *bound_ns_;
+    return best_.fits() && evaluator_.step_ns(best_.times) <= bound_ns_.value_or(0);
   }
 
   [[nodiscard]] bool has_rivals() const {
@@ -195,15 +195,7 @@ class Sequence {
           offer({dflop_bins(request_, loads_, most, kDflopExchanges), {}});
         }
       }
-      Placement bins;
-      parallel_for(2, request_.threads, [&](std::int64_t part) {
-        if (part == 0) {
-          bins = dflop_bins(request_, loads_, given, kDflopExchanges);
-        } else {
-          bound_ns();  // which the search behind it needs
-        }
-      });
-      offer({std::move(bins), {}});
+      offer({dflop_bins(request_, loads_, given, kDflopExchanges), {}});
     }
   }
 
@@ -336,8 +328,7 @@ class Sequence {
   // piece finds, and a larger budget would be slower.
   bool search_to(int end) {
     const int piece = end * request_.plan->replicas - spent_;
-    if (!request_.options.search || spent_ + piece > budget_ ||
-        (best_.fits() && evaluator_.step_ns(best_.times) <= bound_ns())) {
+    if (!request_.options.search || spent_ + piece > budget_ || is_optimal()) {
       return false;
     }
     if (piece > 0) {
@@ -345,7 +336,8 @@ class Sequence {
       const std::int64_t before = evaluator_.step_ns(best_.times);
       const Evaluated start = resumed(mend_ ? *over_ : best_);
       const int kicks = stuck_ ? kKicks : 0;
-      offer(search_in_groups(request_, loads_, bound_ns(), evaluators_, piece, kicks, start));
+      offer(search_in_groups(
+          request_, loads_, bound_ns_.value_or(0), evaluators_, piece, kicks, start));
       stuck_ = evaluator_.step_ns(best_.times) >= before;
       pay(piece);
     }

@@ -1,6 +1,7 @@
 #include "entrain/core/baselines/loads.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "entrain/core/base/at.h"
@@ -133,6 +134,43 @@ BatchLoads batch_loads(const Plan& plan, const StepCosts& costs) {
     return result.normalised[at(a)] > result.normalised[at(b)];
   });
   return result;
+}
+
+int LoadBins::add(const Load& load) {
+  std::size_t heavy = 0;
+  for (std::size_t d = 1; d < load.size(); ++d) {
+    heavy = load[d] * scale_[heavy] > load[heavy] * scale_[d] ? d : heavy;
+  }
+  // What is left out is larger by more than a division rounds.
+  constexpr double kRounding = 1 + 1e-9;
+  Bin* best = nullptr;
+  double best_load = 0;
+  double most = std::numeric_limits<double>::infinity();  // in the heavy dimension
+  for (Bin& bin : bins_) {
+    if (bin.load[heavy] + load[heavy] > most) {
+      continue;
+    }
+    const double candidate = largest_with(bin, load);
+    if (best == nullptr || candidate < best_load ||
+        (candidate <= best_load && bin.count < best->count)) {
+      best = &bin;
+      best_load = candidate;
+      most = scale_[heavy] > 0 ? candidate * scale_[heavy] * kRounding : most;
+    }
+  }
+  entrain::add(best->load, load);
+  ++best->count;
+  return static_cast<int>(best - bins_.data());
+}
+
+double LoadBins::largest_with(const Bin& bin, const Load& load) const {
+  double largest = 0;
+  for (std::size_t d = 0; d < load.size(); ++d) {
+    if (scale_[d] > 0) {
+      largest = std::max(largest, (bin.load[d] + load[d]) / scale_[d]);
+    }
+  }
+  return largest;
 }
 
 }  // namespace entrain

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -39,5 +40,27 @@ inline double work_of(const BatchLoads& loads, const std::vector<int>& samples) 
 
 // With more modules than dimensions the lightest modules' lanes are left out.
 BatchLoads batch_loads(const Plan& plan, const StepCosts& costs);
+
+// Bins that each take what leaves their largest load least; of equals the one with the fewest
+// loads, then the first.
+class LoadBins {
+ public:
+  // scale: of each dimension, what its loads are counted in; those of 0 do not count.
+  LoadBins(int count, const Load& scale) : bins_(static_cast<std::size_t>(count)), scale_(scale) {}
+
+  // The bin that takes it.
+  // Cost  O(bins): little of those where the load's largest dimension alone is too much.
+  int add(const Load& load);
+
+ private:
+  struct Bin {
+    Load load{};
+    int count = 0;
+  };
+  [[nodiscard]] double largest_with(const Bin& bin, const Load& load) const;
+
+  std::vector<Bin> bins_;
+  Load scale_;
+};
 
 }  // namespace entrain

@@ -79,6 +79,7 @@ std::vector<int> falling_items(const std::vector<Load>& items) {
 }
 
 constexpr Load kNoLoad{};
+constexpr Load kEven = {1, 1, 1, 1};
 
 class ExchangeSearch {
  public:
@@ -121,20 +122,11 @@ class ExchangeSearch {
   }
 
   void construct() {
+    LoadBins bins(num_bins(), kEven);
     for (const int item : falling_items(items_)) {
-      int best = 0;
-      double best_load = std::numeric_limits<double>::infinity();
-      for (int bin = 0; bin < num_bins(); ++bin) {
-        const double candidate = after(load_[at(bin)], kNoLoad, items_[at(item)]);
-        // The ties make every bin get an item before any gets a second one for nothing.
-        if (candidate < best_load ||
-            (candidate <= best_load && members_[at(bin)].size() < members_[at(best)].size())) {
-          best = bin;
-          best_load = candidate;
-        }
-      }
-      members_[at(best)].push_back(item);
-      change(best, kNoLoad, items_[at(item)]);
+      const int bin = bins.add(items_[at(item)]);
+      members_[at(bin)].push_back(item);
+      change(bin, kNoLoad, items_[at(item)]);
     }
   }
 
