@@ -20,7 +20,7 @@ constexpr double kFirstThreshold = 1e-4;  // of the step time
 constexpr int kUnknownGroups = 8;         // one of so many moves to groups without a chain is timed
 constexpr int kGuesses = 8;               // likewise of moves that a guessed chain speaks against
 constexpr int kDraws = 30;                // for each evaluation, at most
-constexpr int kDrawsOfMany = 10;          // likewise with more than kManyReplicas
+constexpr int kDrawsOfMany = 20;          // likewise in a group of kManyReplicas or more
 constexpr int kManyReplicas = 16;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 constexpr int kMovesPerRule = 10;  // accepted in a replica until its rule is chosen again
@@ -55,7 +55,7 @@ class PlacementSearch {
         edit_(current_.placement),
         first_(evaluator.simulations()),
         first_usual_(evaluator.usual_simulations()),
-        draws_each_(members_.size() > kManyReplicas ? kDrawsOfMany : kDraws),
+        draws_each_(members_.size() >= kManyReplicas ? kDrawsOfMany : kDraws),
         rng_(request.seed + static_cast<std::uint64_t>(evaluator.evaluations()),
              hash_of("assigner/entrain") + static_cast<std::uint64_t>(request.step)),
         mover_(request, loads, members_, rng_, edit_),
