@@ -123,7 +123,9 @@ void cut_all_above(const AssignRequest& request,
   }
 }
 
-// The best of a few cuts of one sample, at several places; false when none is faster.
+// The best of a few cuts of one sample, at several places; false when none is faster. More than
+// eight pieces only while more of them are faster, as they are where a replica has that sample
+// alone.
 bool cut_sample(const AssignRequest& request,
                 StepEvaluator& evaluator,
                 int replica,
@@ -133,7 +135,14 @@ bool cut_sample(const AssignRequest& request,
   const int max_deferral = request.plan->limits.max_deferral;
   const ReplicaTimes before = best.times[at(replica)];
   const Placement base = best.placement;
-  for (const int count : {2, 3, 4, 6, 8}) {
+  const std::int64_t tokens = request.costs->work[at(sample)].llm_tokens;
+  const bool alone = base.samples[at(replica)].size() == 1;
+  bool faster = true;
+  for (const int count : {2, 3, 4, 6, 8, 12, 16, 24, 32}) {
+    if (count > tokens || (count > 8 && !(alone && faster))) {
+      break;
+    }
+    faster = false;
     for (const int back : {0, count / 2, count - 1}) {
       if (max_deferral >= 0 && count - 1 > max_deferral) {
         continue;  // the segments are in the first chunk's slot
@@ -150,6 +159,7 @@ bool cut_sample(const AssignRequest& request,
       if (times.done && allowed && slower_last(times, best.times[at(replica)])) {
         best.placement = std::move(tried);
         best.times[at(replica)] = times;
+        faster = true;
       }
     }
   }
