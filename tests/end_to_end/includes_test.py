@@ -4,7 +4,8 @@ Called as `includes_test.py --entrain PATH --root DIR`; standard library only. W
 every `#include "entrain/…"` under entrain/ is an edge of the table; the table has a row for every
 package, a package for every row, and no cycle; the files of a package (x.h and x.cc are one) do not
 include each other in a circle; core includes nothing of torch, and fmt stays in core's .cc files;
-no two files define a type of the same name and namespace; paths in backticks and relative links of the pages exist.
+no two files define a type of the same name and namespace; paths in backticks and relative links of
+the pages exist.
 """
 
 import argparse
@@ -146,7 +147,7 @@ def source_report(root, table):
 
 
 def types_of(text):
-    """Types that a file defines for all others, with their namespaces, laid out as the format has it."""
+    """The types of a formatted file that are not private to it, with their namespaces."""
     open_namespaces = []
     for line in text.splitlines():
         if begin := NAMESPACE.fullmatch(line):

@@ -123,9 +123,9 @@ void cut_all_above(const AssignRequest& request,
   }
 }
 
-// The best of a few cuts of one sample, at several places; false when none is faster. More than
-// eight pieces only while more of them are faster, as they are where a replica has that sample
-// alone.
+// The best of a few cuts of one sample, at several places; false when none is faster. A sample that
+// is alone in its replica waits for nothing but itself: it is cut into more than kMostPieces, too,
+// as long as more of them are faster.
 bool cut_sample(const AssignRequest& request,
                 StepEvaluator& evaluator,
                 int replica,
@@ -137,9 +137,10 @@ bool cut_sample(const AssignRequest& request,
   const Placement base = best.placement;
   const std::int64_t tokens = request.costs->work[at(sample)].llm_tokens;
   const bool alone = base.samples[at(replica)].size() == 1;
+  constexpr int kMostPieces = 8;
   bool faster = true;
   for (const int count : {2, 3, 4, 6, 8, 12, 16, 24, 32}) {
-    if (count > tokens || (count > 8 && !(alone && faster))) {
+    if (count > tokens || (count > kMostPieces && !(alone && faster))) {
       break;
     }
     faster = false;

@@ -56,6 +56,19 @@ class ChunkCuts : public testing::Test {
   Evaluated start_;
 };
 
+// Ten times as heavy again, so that no other sample comes to it: each of more pieces is faster.
+TEST_F(ChunkCuts, CutASampleThatStaysAloneIntoManyPieces) {
+  for (StageCosts& stage : hand_.costs.modules[1].stages) {
+    stage.units[0].time.forward *= 10;
+    stage.units[0].time.backward_input *= 10;
+    stage.units[0].time.backward_weight *= 10;
+  }
+  hand_.costs.work[0].llm_tokens = 1000;
+  const Evaluated best = cut(false);
+  EXPECT_EQ(best.placement.samples[0].size(), 1U);
+  EXPECT_GT(best.placement.chunks[0].size(), 8U);
+}
+
 TEST_F(ChunkCuts, GiveTheReplicaOfACutSampleOthersSamples) {
   for (const bool all_at_once : {false, true}) {
     const Evaluated best = cut(all_at_once);

@@ -41,15 +41,15 @@ inline double work_of(const BatchLoads& loads, const std::vector<int>& samples) 
 // With more modules than dimensions the lightest modules' lanes are left out.
 BatchLoads batch_loads(const Plan& plan, const StepCosts& costs);
 
-// Bins that each take what leaves their largest load least; of equals the one with the fewest
-// loads, then the first.
+// Deals loads to bins, each to the bin whose largest dimension is then the least of all; of equal
+// bins to the one with the fewest loads, then to the first. So loads of 0 go to empty bins first.
 class LoadBins {
  public:
-  // scale: of each dimension, what its loads are counted in; those of 0 do not count.
+  // scale: [dimension] > 0, by which its loads are divided; a dimension of scale 0 does not count.
   LoadBins(int count, const Load& scale) : bins_(static_cast<std::size_t>(count)), scale_(scale) {}
 
-  // The bin that takes it.
-  // Cost  O(bins): little of those where the load's largest dimension alone is too much.
+  // Adds a load, >= 0, and returns its bin.
+  // Cost  O(bins), least for those that the load's largest dimension alone rules out.
   int add(const Load& load);
 
  private:

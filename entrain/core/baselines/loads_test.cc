@@ -1,6 +1,12 @@
 #include "entrain/core/baselines/loads.h"
 
+#include <algorithm>
+#include <tuple>
+#include <vector>
+
 #include <gtest/gtest.h>
+
+#include "entrain/core/base/random.h"
 
 #include "tests/oracle/hand_cases.h"
 #include "tests/oracle/paper_costs.h"
@@ -56,6 +62,43 @@ TEST(BatchLoads, KnowTextOnlySamples) {
   const oracle::HandCase hand = oracle::make_hand_case({1, 1}, 1, {{0, {{0}}}, {0, {{}}}});
   const BatchLoads loads = batch_loads(hand.plan, hand.costs);
   EXPECT_EQ(loads.text_only, (std::vector<char>{0, 1}));
+}
+
+// The rule written down plainly: every dimension of every bin.
+int plain_bin(const std::vector<Load>& bins,
+              const std::vector<int>& counts,
+              const Load& load,
+              const Load& scale) {
+  std::vector<std::tuple<double, int, int>> order;
+  for (std::size_t bin = 0; bin < bins.size(); ++bin) {
+    double largest = 0;
+    for (std::size_t d = 0; d < load.size(); ++d) {
+      largest = scale[d] > 0 ? std::max(largest, (bins[bin][d] + load[d]) / scale[d]) : largest;
+    }
+    order.emplace_back(largest, counts[bin], static_cast<int>(bin));
+  }
+  return std::get<2>(*std::min_element(order.begin(), order.end()));
+}
+
+// Small numbers, so that many bins are equal.
+TEST(LoadBins, TakeTheBinOfThePlainRule) {
+  Rng rng(71);
+  for (int i = 0; i < 500; ++i) {
+    const auto number = [&](std::uint64_t below) { return static_cast<double>(rng.below(below)); };
+    const Load scale = {number(4), number(4), 1.0 + number(3), i % 2 == 0 ? 0 : number(3)};
+    std::vector<Load> bins(1 + rng.below(9));
+    std::vector<int> counts(bins.size(), 0);
+    LoadBins tested(static_cast<int>(bins.size()), scale);
+    for (int load = 0; load < 40; ++load) {
+      const Load added = {number(4), number(6), number(3), number(9)};
+      const int bin = plain_bin(bins, counts, added, scale);
+      ASSERT_EQ(tested.add(added), bin) << "case " << i << ", load " << load;
+      for (std::size_t d = 0; d < added.size(); ++d) {
+        bins[static_cast<std::size_t>(bin)][d] += added[d];
+      }
+      ++counts[static_cast<std::size_t>(bin)];
+    }
+  }
 }
 
 }  // namespace
