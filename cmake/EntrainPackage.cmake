@@ -1,4 +1,4 @@
-# entrain_package(NAME <part/package> DEPENDS <targets...> [LIBRARIES <targets...>] [ENGINE])
+# entrain_package(NAME <part/package> DEPENDS <targets...> [LIBRARIES <targets...>] [ENGINE] [SECONDS <number>])
 #
 # Builds library entrain_<package> from the folder's *.cc and one test program
 # entrain_<package>_test from its *_test.cc. ENGINE packages link torch through entrain_torch and
@@ -97,7 +97,7 @@ if(ENTRAIN_UNITY GREATER 1 AND ENTRAIN_TESTS)
 endif()
 
 function(entrain_package)
-  cmake_parse_arguments(ARG "ENGINE" "NAME" "DEPENDS;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "ENGINE" "NAME;SECONDS" "DEPENDS;LIBRARIES" ${ARGN})
   get_filename_component(package ${ARG_NAME} NAME)
   set(folder ${CMAKE_SOURCE_DIR}/entrain/${ARG_NAME})
   file(GLOB sources CONFIGURE_DEPENDS ${folder}/*.cc)
@@ -142,6 +142,15 @@ function(entrain_package)
     entrain_compile_lightly(entrain_${package}_test)
     add_test(NAME ${ARG_NAME} COMMAND entrain_${package}_test)
     set_tests_properties(${ARG_NAME} PROPERTIES LABELS fast TIMEOUT 900)
+    if(ARG_SECONDS)
+      set_tests_properties(${ARG_NAME} PROPERTIES COST ${ARG_SECONDS})
+    endif()
+    if(ARG_ENGINE AND ENTRAIN_SANITIZER MATCHES address)
+      # Torch is not instrumented and frees nothing of its own at exit. Tests ask for memory that nobody has,
+      # and for signals that the program itself handles.
+      set_tests_properties(${ARG_NAME} PROPERTIES ENVIRONMENT
+        "ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_segv=0:handle_abort=0")
+    endif()
     add_dependencies(fast_tests entrain_${package}_test)
   endif()
 endfunction()

@@ -11,10 +11,17 @@ git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
 .venv/bin/ruff format --quiet --check --line-length 100 tools tests benchmarks examples entrain/python
 .venv/bin/ruff check --quiet --line-length 100 tools tests benchmarks examples entrain/python
 
-# Without precompiled headers, so that a missing #include is found.
+# Not several as one, so that a missing #include is found. Headers that are not ours are parsed once; one of the
+# standard library's that is missing is found where files are compiled without that (the preset `fuzz`).
 echo "check: each file of core by itself"
+core=$(mktemp -d)
+trap 'rm -rf "$core"' EXIT
+printf '#include <%s>\n' algorithm chrono filesystem functional map numeric optional set span string vector \
+  nlohmann/json.hpp fmt/format.h >"$core/common.h"
+compile=(clang++-14 -std=c++20 -Wall -Wextra -Werror -I. -DENTRAIN_VERSION='""' -DENTRAIN_CONFIGURED_PYTHON='""')
+"${compile[@]}" -fpch-instantiate-templates -x c++-header "$core/common.h" -o "$core/common.pch"
 git ls-files 'entrain/core/*.cc' | grep -v '_test\.cc$' |
-  xargs -n 8 -P "$jobs" clang++-14 -std=c++20 -fsyntax-only -Wall -Wextra -Werror -I. -DENTRAIN_VERSION='""' -DENTRAIN_CONFIGURED_PYTHON='""'
+  xargs -n 8 -P "$jobs" "${compile[@]}" -fsyntax-only -include-pch "$core/common.pch"
 
 # That it is used under its mutex is a warning of the sanitized builds.
 echo "check: what a mutex guards is declared with it"
@@ -31,11 +38,7 @@ echo "check: packages and properties under asan and ubsan, warnings as errors"
 cmake --preset asan >/dev/null
 cmake --build --preset asan -j "$jobs" --target fast_tests
 export UBSAN_OPTIONS=print_stacktrace=1
-# Torch is not instrumented and frees nothing of its own at exit: no leaks in the engine. Tests ask for memory
-# that nobody has, and for signals that the program itself handles.
-ctest --preset asan -L '^fast$' -E '^engine/' -j "$jobs" || { tools/show_failures.sh build/asan; exit 1; }
-ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:handle_segv=0:handle_abort=0 \
-  ctest --preset asan -R '^engine/' -j "$jobs" || { tools/show_failures.sh build/asan; exit 1; }
+ctest --preset asan -L '^fast$' -j "$jobs" || { tools/show_failures.sh build/asan; exit 1; }
 
 echo "check: ThreadComm, executor and assigning on threads under tsan"
 cmake --preset tsan >/dev/null
@@ -49,6 +52,6 @@ GTEST_FILTER='*Threads*' TSAN_OPTIONS="halt_on_error=1" ctest --preset tsan -R '
   { tools/show_failures.sh build/tsan; exit 1; }
 
 echo "check: the long tests"
-ENTRAIN_KILLS=${ENTRAIN_KILLS:-12} ENTRAIN_OPTION_CASES=${ENTRAIN_OPTION_CASES:-700} \
+ENTRAIN_KILLS=${ENTRAIN_KILLS:-8} ENTRAIN_OPTION_CASES=${ENTRAIN_OPTION_CASES:-500} \
   make --no-print-directory long-test JOBS="$jobs"
 echo "check: all passed"

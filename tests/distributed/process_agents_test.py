@@ -47,7 +47,7 @@ class Agents(ProcessTest):
 
     def test_agents_that_meet_anew_go_on_from_the_checkpoint(self):
         """One rank an agent: the killed one's counts a restart, the other's sees none of its own."""
-        self.write_run(steps=600)
+        self.write_run(steps=200)
         self.train_threads("output=whole")
         program = ["-m", "entrain", "train", "run.toml", "--set", "checkpoint.every_steps=5"]
         agents = self.start_agents(2, 1, *program, restarts=3, rejoin=True)

@@ -1,6 +1,6 @@
 """Ranks and launchers that are killed, stopped and cut off: the run goes on as if nothing had been.
 
-ENTRAIN_KILLS sets how many faults the test makes (default 24; `make check`: 12), ENTRAIN_KILL_SEED
+ENTRAIN_KILLS sets how many faults the test makes (default 24; `make check`: 8), ENTRAIN_KILL_SEED
 their seed.
 """
 

@@ -88,7 +88,7 @@ class Hosts(ProcessTest):
 
     def expect_to_go_on(self, act, **options):
         """A run with restarts meets `act`: it ends as the one that met nothing."""
-        self.write_run(steps=600)
+        self.write_run(steps=200)
         self.train_threads("output=whole")
         settings = ["checkpoint.every_steps=5", "execution.deadline_seconds=5"]
         agents = self.launch(1, *settings, restarts=3, **options)

@@ -4,7 +4,7 @@ Options are read from `--help`, so that a new one is covered by itself. In a san
 nothing changes but a file that an output option may write, nothing ends by a signal or as a bug,
 nothing takes longer than 10 s or more than 2 GB, and what fails names the option.
 
-ENTRAIN_OPTION_CASES: how many invocations the long test draws (default all; `make check`: 700).
+ENTRAIN_OPTION_CASES: how many invocations the long test draws (default all; `make check`: 500).
 """
 
 import collections
