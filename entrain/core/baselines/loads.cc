@@ -141,26 +141,49 @@ int LoadBins::add(const Load& load) {
   for (std::size_t d = 1; d < load.size(); ++d) {
     heavy = load[d] * scale_[heavy] > load[heavy] * scale_[d] ? d : heavy;
   }
-  // What is left out is larger by more than a division rounds.
+  // What is left out by the heavy dimension is larger by more than a division rounds.
   constexpr double kRounding = 1 + 1e-9;
-  Bin* best = nullptr;
-  double best_load = 0;
-  double most = std::numeric_limits<double>::infinity();  // in the heavy dimension
-  for (Bin& bin : bins_) {
-    if (bin.load[heavy] + load[heavy] > most) {
-      continue;
+  double most = std::numeric_limits<double>::infinity();
+  std::size_t best = bins_.size();
+  double best_load = most;
+  const auto with = [&](const Bin& bin) {
+    return bin.load[heavy] + load[heavy] > most ? std::numeric_limits<double>::infinity()
+                                                : largest_with(bin, load);
+  };
+  const auto wins = [&](const Bin& bin, double bin_load) {
+    return best == bins_.size() || bin_load < best_load ||
+           (bin_load <= best_load && bin.count < bins_[best].count);
+  };
+  for (std::size_t block = 0; block < least_.size(); ++block) {
+    if (!wins(least_[block], with(least_[block]))) {
+      continue;  // nor does any of its bins: sums and divisions of less are no larger
     }
-    const double candidate = largest_with(bin, load);
-    if (best == nullptr || candidate < best_load ||
-        (candidate <= best_load && bin.count < best->count)) {
-      best = &bin;
-      best_load = candidate;
-      most = scale_[heavy] > 0 ? candidate * scale_[heavy] * kRounding : most;
+    const std::size_t end = std::min(bins_.size(), (block + 1) * kBlock);
+    for (std::size_t bin = block * kBlock; bin < end; ++bin) {
+      const double bin_load = with(bins_[bin]);
+      if (wins(bins_[bin], bin_load)) {
+        best = bin;
+        best_load = bin_load;
+        most = scale_[heavy] > 0 ? bin_load * scale_[heavy] * kRounding : most;
+      }
     }
   }
-  entrain::add(best->load, load);
-  ++best->count;
-  return static_cast<int>(best - bins_.data());
+  entrain::add(bins_[best].load, load);
+  ++bins_[best].count;
+  find_least(best / kBlock);
+  return static_cast<int>(best);
+}
+
+void LoadBins::find_least(std::size_t block) {
+  Bin least = bins_[block * kBlock];
+  const std::size_t end = std::min(bins_.size(), (block + 1) * kBlock);
+  for (std::size_t bin = block * kBlock + 1; bin < end; ++bin) {
+    for (std::size_t d = 0; d < least.load.size(); ++d) {
+      least.load[d] = std::min(least.load[d], bins_[bin].load[d]);
+    }
+    least.count = std::min(least.count, bins_[bin].count);
+  }
+  least_[block] = least;
 }
 
 double LoadBins::largest_with(const Bin& bin, const Load& load) const {

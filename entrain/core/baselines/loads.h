@@ -46,10 +46,13 @@ BatchLoads batch_loads(const Plan& plan, const StepCosts& costs);
 class LoadBins {
  public:
   // scale: [dimension] > 0, by which its loads are divided; a dimension of scale 0 does not count.
-  LoadBins(int count, const Load& scale) : bins_(static_cast<std::size_t>(count)), scale_(scale) {}
+  LoadBins(int count, const Load& scale)
+      : bins_(static_cast<std::size_t>(count)),
+        least_((bins_.size() + kBlock - 1) / kBlock),
+        scale_(scale) {}
 
   // Adds a load, >= 0, and returns its bin.
-  // Cost  O(bins), least for those that the load's largest dimension alone rules out.
+  // Cost  O(bins): those that the least loads of their block rule out count a sixteenth.
   int add(const Load& load);
 
  private:
@@ -57,9 +60,12 @@ class LoadBins {
     Load load{};
     int count = 0;
   };
+  static constexpr std::size_t kBlock = 16;
   [[nodiscard]] double largest_with(const Bin& bin, const Load& load) const;
+  void find_least(std::size_t block);
 
   std::vector<Bin> bins_;
+  std::vector<Bin> least_;  // [block] of its bins' loads, in each dimension, and numbers of loads
   Load scale_;
 };
 

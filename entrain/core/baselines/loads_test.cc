@@ -80,16 +80,17 @@ int plain_bin(const std::vector<Load>& bins,
   return std::get<2>(*std::min_element(order.begin(), order.end()));
 }
 
-// Small numbers, so that many bins are equal.
+// Small numbers, so that many bins are equal; every fourth case of more bins than are left out
+// together.
 TEST(LoadBins, TakeTheBinOfThePlainRule) {
   Rng rng(71);
   for (int i = 0; i < 500; ++i) {
     const auto number = [&](std::uint64_t below) { return static_cast<double>(rng.below(below)); };
     const Load scale = {number(4), number(4), 1.0 + number(3), i % 2 == 0 ? 0 : number(3)};
-    std::vector<Load> bins(1 + rng.below(9));
+    std::vector<Load> bins(1 + rng.below(i % 4 == 0 ? 150 : 9));
     std::vector<int> counts(bins.size(), 0);
     LoadBins tested(static_cast<int>(bins.size()), scale);
-    for (int load = 0; load < 40; ++load) {
+    for (int load = 0; load < (i % 4 == 0 ? 300 : 40); ++load) {
       const Load added = {number(4), number(6), number(3), number(9)};
       const int bin = plain_bin(bins, counts, added, scale);
       ASSERT_EQ(tested.add(added), bin) << "case " << i << ", load " << load;
