@@ -11,8 +11,8 @@ git ls-files '*.h' '*.cc' | xargs clang-format-14 --dry-run --Werror
 .venv/bin/ruff format --quiet --check --line-length 100 tools tests benchmarks examples entrain/python
 .venv/bin/ruff check --quiet --line-length 100 tools tests benchmarks examples entrain/python
 
-# Not several as one, so that a missing #include is found. Headers that are not ours are parsed once; one of the
-# standard library's that is missing is found where files are compiled without that (the preset `fuzz`).
+# Not several as one, so that a missing #include is found. Headers that are not ours are parsed once: that one of
+# those is missing is found by tests/end_to_end/includes_test.py.
 echo "check: each file of core by itself"
 core=$(mktemp -d)
 trap 'rm -rf "$core"' EXIT

@@ -4,8 +4,9 @@ Called as `includes_test.py --entrain PATH --root DIR`; standard library only. W
 every `#include "entrain/…"` under entrain/ is an edge of the table; the table has a row for every
 package, a package for every row, and no cycle; the files of a package (x.h and x.cc are one) do not
 include each other in a circle; core includes nothing of torch, and fmt stays in core's .cc files;
-no two files define a type of the same name and namespace; paths in backticks and relative links of
-the pages exist.
+no two files define a type of the same name and namespace; what core uses of headers that the build
+precompiles is included, by itself or by headers of ours; paths in backticks and relative links of the
+pages exist.
 """
 
 import argparse
@@ -172,6 +173,52 @@ def type_problems(root):
     return known, problems
 
 
+# Names of the precompiled headers (cmake/EntrainPackage.cmake) that are used, by header: a file that
+# does not include one compiles here all the same.
+STANDARD_NAMES = {
+    "algorithm": "sort stable_sort max_element min_element max min clamp any_of all_of none_of find "
+    "find_if count count_if fill copy reverse unique lower_bound upper_bound transform",
+    "chrono": "chrono",
+    "filesystem": "filesystem",
+    "functional": "function greater less plus multiplies",
+    "map": "map",
+    "numeric": "iota accumulate gcd lcm partial_sum inner_product",
+    "optional": "optional nullopt make_optional",
+    "set": "set",
+    "span": "span",
+    "string": "string to_string stoi getline",
+    "string_view": "string_view",
+    "vector": "vector",
+}
+HEADER_OF = {name: header for header, names in STANDARD_NAMES.items() for name in names.split()}
+PRECOMPILED_NAME = re.compile(rf"\bstd::(?:ranges::)?({'|'.join(HEADER_OF)})\b|\b(fmt|nlohmann)::")
+HEADER_OF |= {"fmt": "fmt/", "nlohmann": "nlohmann/"}  # any of the folder
+
+
+def precompiled_problems(root):
+    """Files of core without its tests, and the headers that each of them should include."""
+    texts = {}
+    for path in sorted((root / "entrain" / "core").rglob("*")):
+        if path.suffix in (".h", ".cc") and not path.stem.endswith("_test"):
+            texts[path.relative_to(root).as_posix()] = path.read_text()
+
+    def included(name, seen):
+        seen.add(name)
+        headers = set(SYSTEM_INCLUDE.findall(texts[name]))
+        headers |= {header[: header.find("/") + 1] for header in headers}
+        for header in QUOTED_INCLUDE.findall(texts[name]):
+            if header in texts and header not in seen:
+                headers |= included(header, seen)
+        return headers
+
+    problems = []
+    for name, text in texts.items():
+        code = re.sub(r"//.*", "", text)
+        used = {HEADER_OF[found[1] or found[2]] for found in PRECOMPILED_NAME.finditer(code)}
+        problems += [f"{name}: needs <{header}>" for header in sorted(used - included(name, set()))]
+    return len(texts), problems
+
+
 def page_report(root):
     """Checks the paths that pages name in backticks and as relative links."""
     pages = [root / "README.md", root / "ARCHITECTURE.md"]
@@ -216,6 +263,11 @@ class TheProject(unittest.TestCase):
         print(f"{len(known)} types checked")
         self.assertEqual(problems, [])
         self.assertGreater(len(known), 100)
+
+    def test_core_includes_what_it_uses(self):
+        files, problems = precompiled_problems(ROOT)
+        self.assertEqual(problems, [])
+        self.assertGreater(files, 400)
 
     def test_pages_name_paths_that_exist(self):
         report = page_report(ROOT)
@@ -330,6 +382,21 @@ class TheChecker(unittest.TestCase):
         problems = type_problems(self.root)[1]
         self.assertEqual(len(problems), 1, problems)
         self.assertIn("e.cc: entrain/core/base/c.h defines entrain::Lane as well", problems[0])
+
+    def test_sees_a_header_that_is_missing(self):
+        self.write("entrain/core/base/c.h", "#include <vector>\nstd::vector<int> of();\n")
+        self.write(
+            "entrain/core/base/c.cc", '#include "entrain/core/base/c.h"\nstd::vector<int> a;\n'
+        )
+        self.assertEqual(precompiled_problems(self.root)[1], [])
+        self.write(
+            "entrain/core/base/d.cc", "std::string a;  // std::map\nstd::ranges::find(a, fmt::x);\n"
+        )
+        wanted = [
+            f"entrain/core/base/d.cc: needs <{header}>"
+            for header in ("algorithm", "fmt/", "string")
+        ]
+        self.assertEqual(precompiled_problems(self.root)[1], wanted)
 
     def test_sees_paths_that_do_not_exist(self):
         self.write("docs/idea.md", "`entrain/core/spec/x.h` `docs/*.txt` [a](gone.md)\n")
