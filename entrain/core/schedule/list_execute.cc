@@ -132,7 +132,7 @@ inline void ListScheduler::run_weight(const UnitAt& unit, std::int64_t start) {
     run_weight(unit, start);
   }
   lane_[at(unit.place.lane)].wants_forward = turn.choice != Choice::kForward;
-  if (rule_.in_order && (one_stage_a_lane_ || !fixed_)) {
+  if (rule_.in_order) {
     advance(turn.stage);
   }
 }

@@ -124,31 +124,25 @@ void ListScheduler::run_rule(const ReplicaGraph& graph,
                              const ListRule& rule,
                              std::int64_t stop_after) {
   const bool fixed = rule.ignore_transfers && !one_stage_a_lane_;
-  if (fixed && lane_.size() > 1) {
-    merging_ = true;
-    start(graph, rule);
-    const bool late = !find_merged_orders(stop_after);
-    merging_ = false;
-    if (late) {
-      finish(true);
-      return;
-    }
-  }
+  merging_ = fixed && lane_.size() > 1 && rule.order == nullptr;
   start(graph, rule);
   bool in_time = true;
   if (rule.order != nullptr) {
     merge_as(rule.order(stages_, graph));
     fixed_ = true;
     in_time = run_by_lane(true, stop_after);
-  } else if (fixed && lane_.size() == 1) {
+  } else if (fixed && !merging_) {
     in_time = run_whole_slots(stop_after);
-  } else if (fixed || (one_stage_a_lane_ && rule.in_order)) {
+  } else if (one_stage_a_lane_ && rule.in_order) {
     fixed_ = true;
-    in_time = run_by_lane(fixed, stop_after);
+    in_time = run_by_lane(false, stop_after);
   } else {
     in_time = run_by_time(stop_after);
   }
   finish(!in_time);
+  if (merging_ && result_.done) {
+    add_transfers(stop_after);
+  }
 }
 
 void ListScheduler::finish(bool late) {
@@ -167,9 +161,14 @@ void ListScheduler::finish(bool late) {
   result_.stuck = !late && left;
 }
 
-bool ListScheduler::run_by_time(std::int64_t stop_after) {
+[[gnu::flatten]] bool ListScheduler::run_by_time(std::int64_t stop_after) {
   next_.assign(2 * leaves_, none_);
-  rank_by_lane();
+  turns_.assign(std::size_t{1} << rank_bits_, {});
+  if (merging_) {
+    rank_by_preference();
+  } else {
+    rank_by_lane();
+  }
   for (int stage = 0; stage < static_cast<int>(stage_.size()); ++stage) {
     look_ahead(stage, Choice::kForward);
     look_ahead(stage, Choice::kBackward);
@@ -328,7 +327,6 @@ bool ListScheduler::bytes_open(int stage, int group) const {
 // Of equals on a lane, that which comes last among those that go before others: forwards or
 // backwards, and weight gradients; else that which comes first. Of lanes the first.
 void ListScheduler::rank_by_lane() {
-  turns_.assign(std::size_t{1} << rank_bits_, {});
   int below = 0;
   for (const std::vector<int>& of_lane : stages_.lanes) {
     const int count = kChoices * static_cast<int>(of_lane.size());
@@ -351,20 +349,25 @@ void ListScheduler::rank_by_lane() {
   }
 }
 
-// A merge compares the operations of all stages: of those that can start at one time a backward
-// goes first, then the stage nearest to the loss.
-void ListScheduler::rank_by_preference(int stage) {
+// `after`: kinds that go before.
+int ListScheduler::preference(int stage, Choice choice, int after) const {
   const int num_stages = static_cast<int>(stage_.size());
-  const bool forward_first =
-      rule_.alternate && lane_[at(stages_.stages[at(stage)].lane)].wants_forward;
-  for (const Choice choice : {Choice::kForward, Choice::kBackward, Choice::kWeight}) {
-    const int after = choice == Choice::kForward                      ? 1
-                      : choice == Choice::kBackward && !forward_first ? 0
-                                                                      : 2;
-    const int rank =
-        (after * num_stages + num_stages - 1 - stage) * kChoices + static_cast<int>(choice);
-    stage_[at(stage)].rank[static_cast<std::size_t>(choice)] = rank;
-    turns_[at(rank)] = {stage, choice};
+  return (after * num_stages + num_stages - 1 - stage) * kChoices + static_cast<int>(choice);
+}
+
+// A merge compares the operations of all stages: of those that can start at one time a backward
+// goes first, or, for ListRule::alternate after one, last; then the stage nearest to the loss.
+void ListScheduler::rank_by_preference() {
+  for (int stage = 0; stage < static_cast<int>(stage_.size()); ++stage) {
+    const auto rank = [&](Choice choice, int after) {
+      const int number = preference(stage, choice, after);
+      stage_[at(stage)].rank[static_cast<std::size_t>(choice)] = number;
+      turns_[at(number)] = {stage, choice};
+    };
+    rank(Choice::kBackward, 2);
+    rank(Choice::kBackward, 0);
+    rank(Choice::kForward, 1);
+    rank(Choice::kWeight, 2);
   }
 }
 
@@ -405,10 +408,12 @@ void ListScheduler::decide(int lane) {
   std::int64_t best = none_;
   std::int64_t spare = none_;
   for (const int stage : stages_.lanes[at(lane)]) {
-    if (merging_) {
-      rank_by_preference(stage);
-    }
     StageState& state = stage_[at(stage)];
+    if (merging_ && rule_.alternate) {
+      const bool last = lane_[at(lane)].wants_forward;
+      state.rank[static_cast<std::size_t>(Choice::kBackward)] =
+          preference(stage, Choice::kBackward, last ? 2 : 0);
+    }
     const auto weigh = [&](Choice choice, std::int64_t ready) {
       return decision(state, choice, std::max(free, ready));
     };

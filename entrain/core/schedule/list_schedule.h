@@ -98,7 +98,7 @@ class ListScheduler {
   const std::vector<std::int64_t>& replayed_bytes(const ReplicaGraph& graph,
                                                   const OrderReplay& replay);
 
-  // Operations that all runs have decided on, those of passes that only find orders included.
+  // Operations that all runs have decided on.
   [[nodiscard]] std::int64_t operations() const { return operations_; }
 
   // Time that follows the last operation of a lane (its reduction). [lane], zeros at first.
@@ -170,16 +170,17 @@ class ListScheduler {
   bool run_whole_slots(std::int64_t stop_after);
   void run_all_forwards(int group);  // through its module's stages
   void run_all_backwards(int group);
-  // ListRule::ignore_transfers, on lanes of some stages: fills merged_.
-  // Returns  false where a lane cannot finish by `stop_after`.
-  bool find_merged_orders(std::int64_t stop_after);
+  // ListRule::ignore_transfers, on lanes of some stages: they keep the orders that a run without
+  // transfers found, which can only end earlier.
+  void add_transfers(std::int64_t stop_after);
   enum class Outcome : std::uint8_t { kRan, kWaits, kLate };
   Outcome run_next(int lane, const Turn& turn, std::int64_t stop_after);
   Outcome run_stage(int lane, std::int64_t stop_after);
   Outcome run_found(int lane, std::int64_t stop_after);
   // Fill `rank` and turns_:
   void rank_by_lane();
-  void rank_by_preference(int stage);
+  void rank_by_preference();
+  [[nodiscard]] int preference(int stage, Choice choice, int after) const;
   void link_groups();
   void count_work();
   // Takes note of the stage's next operations, after one of a kind has run.
@@ -220,13 +221,14 @@ class ListScheduler {
   std::vector<std::int64_t> lane_end_;
   const ReplicaGraph* graph_ = nullptr;
   ListRule rule_;
-  bool merging_ = false;  // find_merged_orders() is running
+  bool merging_ = false;  // transfers take no time yet, see add_transfers()
   bool fixed_ = false;    // run_by_lane() is running: nothing to decide
   std::int64_t operations_ = 0;
   ListResult result_;
   std::vector<StageState> stage_;
   std::vector<LaneWork> lane_;
   OrderReplay replay_;  // its steps; the nodes once they are asked for
+  std::vector<std::int64_t> node_times_;
   ReplicaClock clock_;
   // A decision is one number: its time, and in the last bits its rank among those of one time, into
   // turns_. The smallest goes first. Times are less than never_, none_ is a decision at that time.

@@ -48,23 +48,12 @@ bool ListScheduler::run_whole_slots(std::int64_t stop_after) {
   return true;
 }
 
-// Transfers can only make the order later: what is late without them is late.
-bool ListScheduler::find_merged_orders(std::int64_t stop_after) {
-  if (!run_by_time(stop_after)) {
-    return false;
+void ListScheduler::add_transfers(std::int64_t stop_after) {
+  const std::int64_t latest = replay().length(*graph_, node_times_);
+  for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
+    result_.finish_ns[lane] = node_times_[at(replay_.ends[lane].node)];
   }
-  merged_.resize(lane_.size());
-  for (std::vector<Turn>& of_lane : merged_) {
-    of_lane.clear();
-  }
-  for (const OrderReplay::Step& step : replay_.steps) {
-    merged_[at(stages_.stages[at(step.stage)].lane)].push_back(
-        {step.stage,
-         step.part == OrderPart::kForward  ? Choice::kForward
-         : step.part == OrderPart::kWeight ? Choice::kWeight
-                                           : Choice::kBackward});
-  }
-  return true;
+  result_.done = latest <= stop_after;
 }
 
 void ListScheduler::merge_as(const LaneOrders& orders) {
