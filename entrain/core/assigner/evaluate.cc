@@ -155,6 +155,7 @@ ReplicaTimes StepEvaluator::replay(const ReplicaGraph& graph, const OrderReplay&
   ReplicaTimes times;
   times.done = true;
   times.total_ns = orders.length(graph, node_times_);
+  replayed_ += static_cast<std::int64_t>(orders.nodes.size());
   if (has_limits()) {
     add_memory(scheduler_.replayed_bytes(graph, orders), times);
   }

@@ -129,16 +129,17 @@ class StepEvaluator {
   [[nodiscard]] std::int64_t step_ns(std::int64_t slowest_ns) const {
     return slowest_ns + optimizer_ns_;
   }
-  // Those asked for. Large ones count as several: all operations count two thirds of what they come
-  // to in usual simulations, half where lanes have limits, whose constructions need more of them.
+  // Those asked for. Large ones count as several: all together count as usual_simulations(), two
+  // thirds of them where lanes have limits, whose constructions need more.
   [[nodiscard]] int evaluations() const {
-    return std::max(evaluations_, usual_simulations() * (has_limits() ? 3 : 4) / 6);
+    return std::max(evaluations_, usual_simulations() * (has_limits() ? 2 : 3) / 3);
   }
   // Those that were not replays.
   [[nodiscard]] int simulations() const { return simulations_; }
-  // All operations that were simulated, in evaluations of kUsualOperations.
+  // All operations that were simulated, and a twentieth of all operations and messages that were
+  // replayed, in evaluations of kUsualOperations.
   [[nodiscard]] int usual_simulations() const {
-    return static_cast<int>(scheduler_.operations() / kUsualOperations);
+    return static_cast<int>((scheduler_.operations() + replayed_ / 20) / kUsualOperations);
   }
   // Whether any lane has a limit of bytes.
   [[nodiscard]] bool has_limits() const {
@@ -193,6 +194,7 @@ class StepEvaluator {
   PathGrowth path_;
   int evaluations_ = 0;
   int simulations_ = 0;
+  std::int64_t replayed_ = 0;  // operations and messages
 };
 
 }  // namespace entrain

@@ -42,7 +42,7 @@ TEST(StepEvaluator, TimesOneReplica) {
 
 // Two forwards and two backwards a slot are 4 operations: 1200 in 300 slots.
 TEST(StepEvaluator, CountsALargeReplicaAsSeveralEvaluations) {
-  for (const auto& [slots, expected] : {std::pair{100, 1}, {300, 1}, {1200, 4}}) {
+  for (const auto& [slots, expected] : {std::pair{100, 1}, {300, 1}, {1200, 6}}) {
     oracle::HandCase hand = oracle::make_plain_case({1, 1}, slots);
     hand.plan.schedule = "1f1b";
     StepEvaluator evaluator(hand.plan, hand.costs);
@@ -54,7 +54,19 @@ TEST(StepEvaluator, CountsALargeReplicaAsSeveralEvaluations) {
   within.plan.limits.bytes_per_lane = 1'000'000'000;
   StepEvaluator evaluator(within.plan, within.costs);
   evaluator.evaluate(oracle::placement_of(within.assignment, within.costs), 0);
-  EXPECT_EQ(evaluator.evaluations(), 3) << "within byte limits";
+  EXPECT_EQ(evaluator.evaluations(), 4) << "within byte limits";
+}
+
+// 4800 operations and 2400 messages, once simulated, then replayed: 4800 + 3 × 7200 / 20 in all.
+TEST(StepEvaluator, CountsReplaysAsATwentieth) {
+  oracle::HandCase hand = oracle::make_plain_case({1, 1}, 1200);
+  hand.plan.schedule = "1f1b";
+  StepEvaluator evaluator(hand.plan, hand.costs);
+  for (int i = 0; i < 4; ++i) {
+    evaluator.evaluate(oracle::placement_of(hand.assignment, hand.costs), 0);
+  }
+  EXPECT_EQ(evaluator.simulations(), 1);
+  EXPECT_EQ(evaluator.usual_simulations(), 7);
 }
 
 TEST(StepEvaluator, MeasuresMemoryUnderALimit) {

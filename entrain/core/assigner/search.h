@@ -49,7 +49,7 @@ void level_replicas(const std::vector<ReplicaTimes>& times,
 }
 
 struct SearchPiece {
-  int budget = 0;            // simulations of StepEvaluator::kUsualOperations
+  int budget = 0;            // StepEvaluator::usual_simulations()
   std::vector<int> members;  // replicas, rising: the others stay as they are
   int kicks = 0;  // random moves first, whatever they cost: a way out of a place where nothing
                   // better is near
@@ -66,7 +66,7 @@ struct SearchPiece {
 // be kept, and most moves are left out before.
 // - Where the schedule fixes the lanes' orders: those that leave a replica's critical path as long
 //   as it was (path_growth.h), and seven of eight to groups whose orders are not known. Orders that
-//   are known are replayed (order_replay.h), which costs none of the budget.
+//   are known are replayed (order_replay.h), which costs a twentieth.
 // - Where it finds orders: seven of eight of those whose replica's critical chain, with the new
 //   costs, is no shorter, or is of other groups. There the slowest replica's rule is chosen again
 //   after every few moves that it kept.

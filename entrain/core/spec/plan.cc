@@ -211,10 +211,10 @@ void validate_lane(const Plan& plan,
 }  // namespace
 
 int default_evaluations(int replicas) {
-  constexpr double kLeast = 1000;
+  constexpr double kLeast = 1500;
   constexpr double kMost = 1e6;
-  const double growth = std::min(replicas / 4.0, std::sqrt(static_cast<double>(replicas)));
-  return static_cast<int>(std::clamp(kLeast * growth, kLeast, kMost));
+  const double wanted = std::min(375.0 * replicas, 1000 * std::sqrt(static_cast<double>(replicas)));
+  return static_cast<int>(std::clamp(wanted, kLeast, kMost));
 }
 
 int Plan::lane_of(int module, int stage) const {

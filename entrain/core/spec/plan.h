@@ -41,8 +41,8 @@ struct StageRef {
   bool operator==(const StageRef&) const = default;
 };
 
-// Simulated replicas that the `entrain` policy may spend on a step unless it is told: 1,000 for up
-// to 4 replicas, 250 for each of up to 16, then 1,000 × √replicas (11,313 for 128), at most 10⁶.
+// Simulated replicas that the `entrain` policy may spend on a step unless it is told: 1,500 for up
+// to 4 replicas, 375 for each of up to 7, then 1,000 × √replicas (11,313 for 128), at most 10⁶.
 // Each of 800 operations: larger ones use it up sooner (assigner.h).
 int default_evaluations(int replicas);
 
@@ -52,7 +52,7 @@ struct PlanLimits {
   std::vector<std::int64_t> lane_bytes;  // [lane] instead of bytes_per_lane; empty: use that
   int max_deferral = -1;   // slots between a segment's encoder slot and its LLM slot; -1 = any
   bool chunks = false;     // whether LLM work may be cut into token ranges
-  int evaluations = 1000;  // simulated assignments the `entrain` policy may spend on a step
+  int evaluations = 1500;  // simulated assignments the `entrain` policy may spend on a step
   // Activation bytes that a lane may hold; 0 = no limit.
   [[nodiscard]] std::int64_t bytes_of(int lane) const {
     return lane_bytes.empty() ? bytes_per_lane : lane_bytes[static_cast<std::size_t>(lane)];

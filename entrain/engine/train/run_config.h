@@ -68,7 +68,7 @@ struct PlanConfig {                   // [plan]
   int max_deferral = -1;  // slots; -1 = any
   bool chunks =
       false;  // whether the `entrain` policy may cut a sample's LLM work into token ranges
-  int evaluations = 1000;               // of the `entrain` policy per step, >= 0
+  int evaluations = 1500;               // of the `entrain` policy per step, >= 0
   int assign_threads = 1;               // that assign a step; the assignment is the same
   std::vector<std::string> without;     // parts the `entrain` policy omits, for ablations:
                                         // "shape", "slots", "deferral", "segments", "chunks"
