@@ -28,11 +28,11 @@ std::vector<std::string> policy_names();
 //           limits.evaluations bounds the simulated replicas, except two dozen constructions per
 //           replica, comparisons, and what kFewEvaluations allow; replicas whose orders are fixed
 //           and known do not count. The search also ends once 800 operations for each evaluation
-//           are simulated, of which those replayed are a twentieth. It is a heuristic: stats.gap is
-//           its distance from the bound. It finds an assignment within memory with any number of
-//           evaluations above 0 if it does with kFewEvaluations, or if `sequential`, `lpt-2d` or
-//           one sample a slot, large ones far from each other, keep the limits (all parts of
-//           EntrainOptions allowed, objective kStepTime).
+//           are simulated; operations of replicas that do not count are a twentieth each. It is a
+//           heuristic: stats.gap is its distance from the bound. It finds an assignment within
+//           memory with any number of evaluations above 0 if it does with kFewEvaluations, or if
+//           `sequential`, `lpt-2d` or one sample a slot, large ones far from each other, keep the
+//           limits (all parts of EntrainOptions allowed, objective kStepTime).
 //           Limits: under those that exclude nothing it tries, the result is that of no limits.
 //           Otherwise the step is not monotone in them: a tighter limit may be the faster one, by
 //           chance of the search (how often and by how much: benchmarks/results/

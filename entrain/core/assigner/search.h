@@ -66,7 +66,7 @@ struct SearchPiece {
 // be kept, and most moves are left out before.
 // - Where the schedule fixes the lanes' orders: those that leave a replica's critical path as long
 //   as it was (path_growth.h), and seven of eight to groups whose orders are not known. Orders that
-//   are known are replayed (order_replay.h), which costs a twentieth.
+//   are known are replayed (order_replay.h), at a twentieth of a simulation's cost.
 // - Where it finds orders: seven of eight of those whose replica's critical chain, with the new
 //   costs, is no shorter, or is of other groups. There the slowest replica's rule is chosen again
 //   after every few moves that it kept.

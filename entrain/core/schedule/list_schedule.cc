@@ -128,7 +128,7 @@ void ListScheduler::run_rule(const ReplicaGraph& graph,
   start(graph, rule);
   bool in_time = true;
   if (rule.order != nullptr) {
-    merge_as(rule.order(stages_, graph));
+    give(rule.order(stages_, graph));
     fixed_ = true;
     in_time = run_by_lane(true, stop_after);
   } else if (fixed && !merging_) {

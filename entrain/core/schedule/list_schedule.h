@@ -164,19 +164,19 @@ class ListScheduler {
   // Returns  false where a lane cannot finish by `stop_after`.
   bool run_by_time(std::int64_t stop_after);
   // Where no lane has a choice: each as far as its inputs are there.
-  bool run_by_lane(bool merged, std::int64_t stop_after);
-  void merge_as(const LaneOrders& orders);  // fills merged_
+  bool run_by_lane(bool given, std::int64_t stop_after);
+  void give(const LaneOrders& orders);  // fills given_
   // A lane of all stages, slot by slot.
   bool run_whole_slots(std::int64_t stop_after);
   void run_all_forwards(int group);  // through its module's stages
   void run_all_backwards(int group);
-  // ListRule::ignore_transfers, on lanes of some stages: they keep the orders that a run without
-  // transfers found, which can only end earlier.
+  // ListRule::ignore_transfers, on lanes of some stages, after a run without transfers: lanes keep
+  // its orders. Transfers can only make them later.
   void add_transfers(std::int64_t stop_after);
   enum class Outcome : std::uint8_t { kRan, kWaits, kLate };
   Outcome run_next(int lane, const Turn& turn, std::int64_t stop_after);
   Outcome run_stage(int lane, std::int64_t stop_after);
-  Outcome run_found(int lane, std::int64_t stop_after);
+  Outcome run_given(int lane, std::int64_t stop_after);
   // Fill `rank` and turns_:
   void rank_by_lane();
   void rank_by_preference();
@@ -246,7 +246,7 @@ class ListScheduler {
   std::vector<GroupState> group_;
   std::vector<std::int64_t> link_free_;  // [2 × stage number + gradient]
   std::vector<int> received_;            // [module] encoder groups received on the LLM's first lane
-  std::vector<std::vector<Turn>> merged_;  // for run_found(): [lane][position]
+  std::vector<std::vector<Turn>> given_;  // ListRule::order: [lane][position]
 };
 
 // What every operation calls.

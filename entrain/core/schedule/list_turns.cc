@@ -56,14 +56,14 @@ void ListScheduler::add_transfers(std::int64_t stop_after) {
   result_.done = latest <= stop_after;
 }
 
-void ListScheduler::merge_as(const LaneOrders& orders) {
-  merged_.resize(lane_.size());
+void ListScheduler::give(const LaneOrders& orders) {
+  given_.resize(lane_.size());
   for (std::size_t lane = 0; lane < orders.size(); ++lane) {
-    merged_[lane].clear();
+    given_[lane].clear();
     for (const Operation& operation : orders[lane]) {
       const bool forward = operation.kind == OperationKind::kForward;
-      merged_[lane].push_back({stages_.number(operation.unit.module, operation.unit.stage),
-                               forward ? Choice::kForward : Choice::kBackward});
+      given_[lane].push_back({stages_.number(operation.unit.module, operation.unit.stage),
+                              forward ? Choice::kForward : Choice::kBackward});
     }
   }
 }
@@ -100,10 +100,10 @@ ListScheduler::Outcome ListScheduler::run_stage(int lane, std::int64_t stop_afte
   return outcome;
 }
 
-// A lane in its order of merged_, as far as its inputs are there.
-ListScheduler::Outcome ListScheduler::run_found(int lane, std::int64_t stop_after) {
+// A lane in its order of given_, as far as its inputs are there.
+ListScheduler::Outcome ListScheduler::run_given(int lane, std::int64_t stop_after) {
   std::size_t& position = position_[at(lane)];
-  const std::vector<Turn>& order = merged_[at(lane)];
+  const std::vector<Turn>& order = given_[at(lane)];
   for (; position < order.size(); ++position) {
     const Outcome outcome = run_next(lane, order[position], stop_after);
     if (outcome != Outcome::kRan) {
@@ -113,7 +113,7 @@ ListScheduler::Outcome ListScheduler::run_found(int lane, std::int64_t stop_afte
   return Outcome::kWaits;
 }
 
-bool ListScheduler::run_by_lane(bool merged, std::int64_t stop_after) {
+bool ListScheduler::run_by_lane(bool given, std::int64_t stop_after) {
   position_.assign(lane_.size(), 0);
   for (int lane = static_cast<int>(lane_.size()); lane > 0; --lane) {
     runnable_.push_back(lane - 1);
@@ -121,7 +121,7 @@ bool ListScheduler::run_by_lane(bool merged, std::int64_t stop_after) {
   while (!runnable_.empty()) {
     const int lane = runnable_.back();
     runnable_.pop_back();
-    const Outcome outcome = merged ? run_found(lane, stop_after) : run_stage(lane, stop_after);
+    const Outcome outcome = given ? run_given(lane, stop_after) : run_stage(lane, stop_after);
     if (outcome == Outcome::kLate) {
       return false;
     }
