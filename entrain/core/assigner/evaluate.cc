@@ -114,24 +114,35 @@ ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
                                      int replica,
                                      std::int64_t stop_after) {
   place(placement, replica);
-  return evaluate_placed(replica, stop_after);
+  return time_placed(replica, stop_after);
 }
 
-ReplicaTimes StepEvaluator::evaluate_placed(int replica, std::int64_t stop_after) {
+ReplicaTimes StepEvaluator::time_placed(int replica, std::int64_t stop_after) {
   ++evaluations_;
   const ReplicaGraph& graph = graph_of(replica);
-  const OrderReplay* orders = known_orders(replica);
+  OrderReplay* orders = known_orders(replica);
   ReplicaTimes times =
       orders == nullptr ? simulate(graph, replica, stop_after) : replay(graph, *orders);
   times.done = times.done && times.total_ns <= stop_after;
+  return times;
+}
+
+ReplicaTimes StepEvaluator::evaluate_placed(int replica, std::int64_t stop_after) {
+  const int before = simulations_;
+  const ReplicaTimes times = time_placed(replica, stop_after);
   Shaped<CriticalChain>& last = orders_[at(replica)].last;
   last.shape = 0;
   if (times.done) {
-    if (orders == nullptr) {
-      orders = &scheduler_.replay();
-      static_cast<void>(orders->length(graph, node_times_));
+    const ReplicaGraph& graph = graph_of(replica);
+    OrderReplay* known = known_orders(replica);
+    if (known != nullptr && known->nodes.empty()) {
+      scheduler_.link(graph, *known);
     }
-    last = {orders_[at(replica)].shape, orders->chain(graph, node_times_)};
+    const OrderReplay& orders = known != nullptr ? *known : scheduler_.replay();
+    if (simulations_ > before) {
+      static_cast<void>(orders.length(graph, node_times_));
+    }
+    last = {orders_[at(replica)].shape, orders.chain(graph, node_times_)};
   }
   return times;
 }
@@ -151,7 +162,10 @@ ReplicaTimes StepEvaluator::simulate(const ReplicaGraph& graph,
   return times;
 }
 
-ReplicaTimes StepEvaluator::replay(const ReplicaGraph& graph, const OrderReplay& orders) {
+ReplicaTimes StepEvaluator::replay(const ReplicaGraph& graph, OrderReplay& orders) {
+  if (orders.nodes.empty()) {
+    scheduler_.link(graph, orders);
+  }
   ReplicaTimes times;
   times.done = true;
   times.total_ns = orders.length(graph, node_times_);
@@ -183,17 +197,19 @@ bool StepEvaluator::fixed_orders() const {
 void StepEvaluator::keep_orders(int replica) {
   Orders& of = orders_[at(replica)];
   if (of.known.size() < kMostOrders) {
-    of.known.push_back({of.shape, scheduler_.replay()});
-  } else {
-    of.known[of.oldest] = {of.shape, scheduler_.replay()};
-    of.oldest = (of.oldest + 1) % kMostOrders;
+    of.known.emplace_back();
   }
+  Shaped<OrderReplay>& known = of.known[of.oldest];
+  of.oldest = (of.oldest + 1) % kMostOrders;
+  known.shape = of.shape;
+  known.of.steps = scheduler_.steps();
+  known.of.nodes.clear();
 }
 
 // Of groups like the last placement's.
-const OrderReplay* StepEvaluator::known_orders(int replica) const {
-  const Orders& of = orders_[at(replica)];
-  for (const Shaped<OrderReplay>& known : of.known) {
+OrderReplay* StepEvaluator::known_orders(int replica) {
+  Orders& of = orders_[at(replica)];
+  for (Shaped<OrderReplay>& known : of.known) {
     if (known.shape == of.shape) {
       return &known.of;
     }
@@ -210,6 +226,13 @@ void StepEvaluator::keep_chain(const Placement& placement, int replica) {
   if (fixed_orders() && !of.in_chunks && of.kept.shape != 0) {
     path_.set(placement, replica, graph_of(replica), of.kept.of);
   }
+}
+
+ReplicaTimes StepEvaluator::find_chain(const Placement& placement, int replica) {
+  place(placement, replica);
+  const ReplicaTimes times = evaluate_placed(replica, kAnyTime);
+  keep_chain(placement, replica);
+  return times;
 }
 
 std::int64_t StepEvaluator::chain_ns(const PlacementEdit& edit, int replica) {

@@ -69,7 +69,8 @@ class StepEvaluator {
                         int replica,
                         std::int64_t stop_after = std::numeric_limits<std::int64_t>::max());
 
-  // The same of the placement that the replica had in its last call of whatever function.
+  // The same of the placement that the replica had in its last call of whatever function, for
+  // keep_chain().
   ReplicaTimes evaluate_placed(int replica, std::int64_t stop_after);
 
   // Finds the fastest rule for this replica, of equals the first; one evaluation each. Returns its
@@ -100,13 +101,16 @@ class StepEvaluator {
   // is of other groups than the placement's. Where the schedule fixes the lanes' orders, the
   // replica takes no less. Elsewhere orders may change, and the chain is a guess.
   //
-  // Requires  the replica's last evaluation without an edit, or its last keep_chain(), was of the
-  //           placement before the edit.
+  // Requires  the replica's last find_chain(), or keep_chain(), was of the placement before the
+  //           edit.
   // Cost      that of PlacementGraph::place() of an edit; where the groups are the chain's, that of
   //           PlacementGraph::graph() and O(terms).
   std::int64_t chain_ns(const PlacementEdit& edit, int replica);
-  // The placement of the replica's last evaluation is the one that the next edits start from.
+  // The placement of the replica's last evaluate_placed() is the one that the next edits start
+  // from.
   void keep_chain(const Placement& placement, int replica);
+  // evaluate() and keep_chain() of a placement.
+  ReplicaTimes find_chain(const Placement& placement, int replica);
   // Where orders are fixed, by how much an edit makes the chain that was kept longer.
   std::int64_t path_growth(const PlacementEdit& edit, int replica) {
     return path_.of(edit, replica);
@@ -159,9 +163,9 @@ class StepEvaluator {
     std::uint64_t shape = 0;  // of the last placement
     bool in_chunks = false;   // whether that has any: its graph is `chunked`
     ReplicaGraph chunked;
-    Shaped<CriticalChain> last;  // of the last evaluation, if that was done
+    Shaped<CriticalChain> last;  // of the last evaluate_placed(), if that was done
     Shaped<CriticalChain> kept;
-    std::vector<Shaped<OrderReplay>> known;  // if fixed
+    std::vector<Shaped<OrderReplay>> known;  // if fixed; steps alone until they are replayed
     std::size_t oldest = 0;
   };
 
@@ -173,9 +177,10 @@ class StepEvaluator {
   ReplicaTimes run_rule(const ReplicaGraph& graph, int rule, std::int64_t stop_after);
   ReplicaTimes run_first_that_fits(const ReplicaGraph& graph, std::int64_t stop_after);
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
+  ReplicaTimes time_placed(int replica, std::int64_t stop_after);
   ReplicaTimes simulate(const ReplicaGraph& graph, int replica, std::int64_t stop_after);
-  ReplicaTimes replay(const ReplicaGraph& graph, const OrderReplay& orders);
-  [[nodiscard]] const OrderReplay* known_orders(int replica) const;
+  ReplicaTimes replay(const ReplicaGraph& graph, OrderReplay& orders);
+  [[nodiscard]] OrderReplay* known_orders(int replica);
   void keep_orders(int replica);
   void add_memory(const std::vector<std::int64_t>& peak_bytes, ReplicaTimes& times) const;
 

@@ -185,14 +185,13 @@ TEST(StepEvaluator, ReplaysOrdersAndKeepsChains) {
         foretold += fixed && known != before && known - before == growth ? 1 : 0;
         edit.keep();
         const int simulations = evaluator.simulations();
-        const ReplicaTimes times = evaluator.evaluate(placement, 0);
+        const ReplicaTimes times = evaluator.find_chain(placement, 0);
         const ReplicaTimes simulated = StepEvaluator(of.plan, of.costs).evaluate(placement, 0);
         const bool replayed = evaluator.simulations() == simulations;
         ASSERT_TRUE(fixed || !replayed) << what;
         ASSERT_EQ(times.total_ns, simulated.total_ns) << what;
         ASSERT_TRUE(!evaluator.has_limits() || times.peak_bytes == simulated.peak_bytes) << what;
         ASSERT_TRUE(!fixed || known <= times.total_ns) << what;
-        evaluator.keep_chain(placement, 0);
         before = evaluator.chain_ns(edit, 0);
         ASSERT_EQ(before, times.total_ns) << what;
         replays += replayed ? 1 : 0;

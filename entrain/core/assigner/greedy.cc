@@ -27,6 +27,7 @@ class PowerBins {
       Dimension& of = dimensions_[d];
       of.loads.resize(targets.size());
       of.fourths.resize(targets.size());
+      of.weights.reserve(targets.size());
       for (const Load& target : targets) {
         of.weights.push_back(1.0 / fourth(target[d]));
       }

@@ -60,10 +60,8 @@ TEST(PathGrowth, BoundsTheTimeOfAMove) {
       StepEvaluator evaluator(of.plan, of.costs);  // knows the groups before alone
       std::vector<std::int64_t> before;
       for (int replica = 0; replica < of.plan.replicas; ++replica) {
-        before.push_back(evaluator.evaluate(placement, replica).total_ns);
-        evaluator.keep_chain(placement, replica);
-        walked.evaluate(placement, replica);
-        walked.keep_chain(placement, replica);
+        before.push_back(evaluator.find_chain(placement, replica).total_ns);
+        walked.find_chain(placement, replica);
       }
       const Changed changed = mover.move(0);
       for (int n = 0; n < changed.count; ++n) {

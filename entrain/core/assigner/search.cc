@@ -213,8 +213,7 @@ class PlacementSearch {
 
   void find_chain(int replica) {
     if (spent() < budget_) {
-      evaluator_.evaluate(current_.placement, replica);
-      evaluator_.keep_chain(current_.placement, replica);
+      evaluator_.find_chain(current_.placement, replica);
     }
   }
 

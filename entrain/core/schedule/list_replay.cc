@@ -110,16 +110,20 @@ class ReplayBuilder {
 
 const OrderReplay& ListScheduler::replay() {
   if (replay_.nodes.empty()) {
-    ReplayBuilder builder(stages_, *graph_, replay_);
-    for (const OrderReplay::Step& step : replay_.steps) {
-      builder.add(step);
-    }
-    replay_.ends.clear();
-    for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
-      replay_.ends.push_back({builder.node_of(lane), lane_end_[lane]});
-    }
+    link(*graph_, replay_);
   }
   return replay_;
+}
+
+void ListScheduler::link(const ReplicaGraph& graph, OrderReplay& replay) const {
+  ReplayBuilder builder(stages_, graph, replay);
+  for (const OrderReplay::Step& step : replay.steps) {
+    builder.add(step);
+  }
+  replay.ends.clear();
+  for (std::size_t lane = 0; lane < lane_.size(); ++lane) {
+    replay.ends.push_back({builder.node_of(lane), lane_end_[lane]});
+  }
 }
 
 }  // namespace entrain
