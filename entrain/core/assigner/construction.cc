@@ -70,29 +70,42 @@ class Construction {
     tune(evaluators_.evaluations() + options_.tuning);
   }
 
-  // Every replica's rule, for so many evaluations in all. Returns those beyond.
+  // Every replica's rule, for so many evaluations in all. Returns those beyond. The last replica,
+  // whose heaviest sample is the lightest such, chooses among all rules, with two shares; the
+  // others begin with its rule.
   int choose_rules(int budget) {
+    const int replicas = request_.plan->replicas;
+    const int last = replicas - 1;
+    const int share = budget / replicas;
     std::vector<int> extra(at(evaluators_.size()), 0);
+    extra[at(last % evaluators_.size())] = choose_rule(
+        last, evaluators_.of(last).evaluations() + (last > 0 ? 2 * share : share), nullptr);
     evaluators_.for_each([&](int number) {
-      const std::vector<int> replicas = evaluators_.replicas_of(number);
-      const int count = static_cast<int>(replicas.size());
-      const int share = budget * count / request_.plan->replicas;
       int first = evaluators_[number].evaluations();
-      for (int i = 0; i < count; ++i) {
-        const int more = choose_rule(replicas[at(i)], first + share * (i + 1) / count);
-        extra[at(number)] += more;
-        first += more;
+      int count = 0;
+      for (const int replica : evaluators_.replicas_of(number)) {
+        if (replica != last) {
+          const int end = first + ++count * share;
+          const int more = choose_rule(replica, end, &rules_[at(last)]);
+          extra[at(number)] += more;
+          first += more;
+        }
       }
     });
     return std::accumulate(extra.begin(), extra.end(), 0);
   }
 
-  // Until the replica's evaluator has made so many. Returns those beyond.
-  int choose_rule(int replica, int evaluations) {
+  // Until the replica's evaluator has made so many; `start` as for choose_slot_rule(). Returns
+  // those beyond.
+  int choose_rule(int replica, int evaluations, const SlotRule* start) {
     Placement& backup = backup_of(replica);
     copy_replica(*request_.costs, result_.placement, replica, backup);
-    const RuleResult chosen = choose_slot_rule(
-        request_, loads_, evaluators_.of(replica), replica, evaluations, result_.placement);
+    const RuleResult chosen = choose_slot_rule(request_,
+                                               loads_,
+                                               evaluators_.of(replica),
+                                               replica,
+                                               {.budget = evaluations, .start = start},
+                                               result_.placement);
     rules_[at(replica)] = chosen.rule;
     if (options_.start == nullptr || better(chosen.times, result_.times[at(replica)])) {
       result_.times[at(replica)] = chosen.times;
@@ -213,7 +226,7 @@ class Construction {
     return moved;
   }
 
-  // Rules again where samples have changed.
+  // Rules near each replica's own where samples have changed.
   void refine(int budget) {
     const int share = (budget - evaluators_.evaluations()) / (2 * request_.plan->replicas);
     evaluators_.for_each([&](int number) {
@@ -226,8 +239,13 @@ class Construction {
   void refine_replica(int replica, int evaluations) {
     Placement& backup = backup_of(replica);
     copy_replica(*request_.costs, result_.placement, replica, backup);
-    const RuleResult chosen = choose_slot_rule(
-        request_, loads_, evaluators_.of(replica), replica, evaluations, result_.placement, false);
+    const RuleResult chosen =
+        choose_slot_rule(request_,
+                         loads_,
+                         evaluators_.of(replica),
+                         replica,
+                         {.budget = evaluations, .beyond = false, .start = &rules_[at(replica)]},
+                         result_.placement);
     if (slower_last(chosen.times, result_.times[at(replica)])) {
       rules_[at(replica)] = chosen.rule;
       result_.times[at(replica)] = chosen.times;

@@ -1,9 +1,10 @@
 // The policy `entrain`: a fixed sequence of parts, of which the budget of evaluations cuts the end
 // off. Each part competes with the best before, so that a larger budget is never worse.
 //
-// 1. Construction (construction.h): replicas dealt, slots by the best of a few dozen rules, work
-//    moved from slow replicas to fast ones. `lpt-2d`, `sequential` and `dflop` compete; `dflop`
-//    with a twentieth of its exchanges, and with all of them once kFewEvaluations are spent.
+// 1. Construction (construction.h): replicas dealt; slots by the best of a few dozen rules, the
+//    last replica's, with which the others begin; work moved from slow replicas to fast ones.
+//    `lpt-2d`, `sequential` and `dflop` compete; `dflop` with a twentieth of its exchanges, and
+//    with all of them once kFewEvaluations are spent.
 // 2. Search (search.h) from the best, in growing pieces; with random moves first where the last
 //    piece found nothing. Where a start over a memory limit is faster, every other piece mends it;
 //    where nothing keeps the limits, a first piece does whatever the budget.

@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/slot_rules.h"
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <span>
 #include <vector>
@@ -50,14 +51,18 @@ class RuleChooser {
     }
   }
 
-  RuleResult run(int budget, bool beyond) {
-    budget_ = budget;
-    best_.num_slots = std::min(request_.plan->num_slots, num_samples_);
-    best_.shape = request_.options.shape ? kTriangle : kFlat;
+  RuleResult run(const RuleSearch& search) {
+    budget_ = search.budget;
+    if (search.start != nullptr) {
+      best_ = rule_for(*search.start, num_samples_);
+    } else {
+      best_.num_slots = std::min(request_.plan->num_slots, num_samples_);
+      best_.shape = request_.options.shape ? kTriangle : kFlat;
+    }
     place(best_);
     times_ = evaluator_.evaluate(placement_, replica_);
     if (request_.options.choose_slots) {
-      choose_slots();
+      search.start != nullptr ? choose_near_slots() : choose_slots();
     }
     if (num_segments_ <= kFewSegments * num_samples_) {
       consider_spread();
@@ -79,7 +84,7 @@ class RuleChooser {
     }
     consider_spread();
     const EntrainOptions& options = request_.options;
-    if ((!times_.fits() || (beyond && times_.total_ns - times_.total_ns / 20 > over_ns_)) &&
+    if ((!times_.fits() || (search.beyond && times_.total_ns - times_.total_ns / 20 > over_ns_)) &&
         options.slot_bytes && options.shape && options.choose_slots) {
       choose_within_bytes();
     }
@@ -87,7 +92,7 @@ class RuleChooser {
       least_memory();
     }
     place(best_);
-    return {best_, times_, std::max(0, evaluator_.evaluations() - budget)};
+    return {best_, times_, std::max(0, evaluator_.evaluations() - budget_)};
   }
 
  private:
@@ -150,6 +155,31 @@ class RuleChooser {
         consider(rule);
       }
     }
+  }
+
+  // Outwards from the rule's own number: fewer, or where that loses more.
+  void choose_near_slots() {
+    const std::vector<int> counts = slot_counts();
+    const int own = best_.num_slots;
+    const auto fewer = std::lower_bound(counts.begin(), counts.end(), own);
+    for (auto next = std::make_reverse_iterator(fewer); next != counts.rend(); ++next) {
+      if (!wins_with(*next)) {
+        break;
+      }
+    }
+    const auto more = std::upper_bound(counts.begin(), counts.end(), own);
+    for (auto next = more; next != counts.end() && best_.num_slots >= own; ++next) {
+      if (!wins_with(*next)) {
+        break;
+      }
+    }
+  }
+
+  bool wins_with(int num_slots) {
+    SlotRule rule = best_;
+    rule.num_slots = num_slots;
+    consider(rule);
+    return best_.num_slots == num_slots;
   }
 
   void choose_shape() {
@@ -217,9 +247,10 @@ class RuleChooser {
   // the other of what is best.
   void choose_within_bytes() {
     whatever_is_spent_ = true;
+    const SlotRule before = best_;
     for (const int percent : {100, 80}) {
       for (const SlotShape& shape : {kTriangle, kFlat}) {
-        if (best_.bytes_percent == 0) {
+        if (best_.bytes_percent == 0 || (best_ == before && !times_.fits())) {
           consider_within(percent, shape);
         }
       }
@@ -288,10 +319,9 @@ RuleResult choose_slot_rule(const AssignRequest& request,
                             const BatchLoads& loads,
                             StepEvaluator& evaluator,
                             int replica,
-                            int budget,
-                            Placement& placement,
-                            bool beyond) {
-  return RuleChooser(request, loads, evaluator, replica, placement).run(budget, beyond);
+                            const RuleSearch& search,
+                            Placement& placement) {
+  return RuleChooser(request, loads, evaluator, replica, placement).run(search);
 }
 
 SlotRule neighbour_of(

@@ -18,21 +18,28 @@ struct RuleResult {
   int extra = 0;  // evaluations beyond the budget
 };
 
+struct RuleSearch {
+  int budget = 0;  // of StepEvaluator::evaluations(), where it ends
+  // Whether slots within the bytes are tried where they cost the others a twentieth of the time.
+  bool beyond = true;
+  // Tried first, and then numbers of slots outwards from its own as long as they win, or all where
+  // segments are spread; null: the plan's number of slots, and then a dozen others.
+  const SlotRule* start = nullptr;
+};
+
 // Tries a few dozen rules, one choice after the other (number of slots, shape, order by ratio,
-// text-only slots, spread segments), until evaluator.evaluations() reaches `budget`; the first one
-// always, and slots within the bytes and one sample a slot whatever is spent where none keeps the
-// limits; those within the bytes also, with `beyond`, where they cost the others a twentieth of the
-// time. If the schedule's order is searched rather than fixed, its rule is chosen too.
+// text-only slots, spread segments), until the budget ends; the first one always, and slots within
+// the bytes and one sample a slot whatever is spent where none keeps the limits. If the schedule's
+// order is searched rather than fixed, its rule is chosen too.
 //
 // Ensures  the placement holds the replica's samples by the result's rule. Rules that keep the byte
-//          limits come before those that do not.
+//          limits come before those that do not. Not worse than the rule that it starts with.
 RuleResult choose_slot_rule(const AssignRequest& request,
                             const BatchLoads& loads,
                             StepEvaluator& evaluator,
                             int replica,
-                            int budget,
-                            Placement& placement,
-                            bool beyond = true);
+                            const RuleSearch& search,
+                            Placement& placement);
 
 // The rule with one thing changed at random, which the request's options allow to choose: a few
 // slots more or less, another slope, or a slot for text-only samples more or less. The rule itself

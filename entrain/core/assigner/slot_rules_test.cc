@@ -39,8 +39,12 @@ TEST(ChooseSlotRule, TimesWhatItPlaces) {
     StepEvaluator evaluator(instance.of.plan, instance.of.costs);
     std::vector<RuleResult> results;
     for (int replica = 0; replica < instance.of.plan.replicas; ++replica) {
-      results.push_back(choose_slot_rule(
-          instance.request, instance.loads, evaluator, replica, 1000, instance.placement));
+      results.push_back(choose_slot_rule(instance.request,
+                                         instance.loads,
+                                         evaluator,
+                                         replica,
+                                         {.budget = 1000},
+                                         instance.placement));
     }
     validate_assignment(
         to_assignment(instance.of.costs, instance.placement), instance.of.plan, instance.of.costs);
@@ -63,13 +67,14 @@ TEST(ChooseSlotRule, TriesSlotsWithinTheBytesWhereOthersFitButTakeLonger) {
       limit = std::int64_t{1} << 50;
       instance.loads.lane_bytes = activations_of(instance.of.plan, instance.of.costs);
       StepEvaluator free(instance.of.plan, instance.of.costs);
-      const RuleResult fastest =
-          choose_slot_rule(instance.request, instance.loads, free, 0, 1000, instance.placement);
+      const RuleResult fastest = choose_slot_rule(
+          instance.request, instance.loads, free, 0, {.budget = 1000}, instance.placement);
       limit = fastest.times.peak_bytes * 3 / 4;
       instance.request.options.slot_bytes = slot_bytes;
       StepEvaluator evaluator(instance.of.plan, instance.of.costs);
       times[slot_bytes ? 1 : 0] =
-          choose_slot_rule(instance.request, instance.loads, evaluator, 0, 1000, instance.placement)
+          choose_slot_rule(
+              instance.request, instance.loads, evaluator, 0, {.budget = 1000}, instance.placement)
               .times;
     }
     if (times[0].fits()) {
@@ -93,7 +98,7 @@ TEST(ChooseSlotRule, LooksForWhatFitsWhateverIsSpent) {
         evaluator.evaluate(instance.placement, 0);
       }
       return choose_slot_rule(
-          instance.request, instance.loads, evaluator, 0, 1, instance.placement);
+          instance.request, instance.loads, evaluator, 0, {.budget = 1}, instance.placement);
     };
     limit = choose(0).times.peak_bytes * 3 / 4;
     const RuleResult soon = choose(0);
@@ -113,7 +118,7 @@ TEST(ChooseSlotRule, OfMoreTriesIsNeverWorse) {
       instance.of.plan.schedule = "1f1b";
       StepEvaluator evaluator(instance.of.plan, instance.of.costs);
       const RuleResult result = choose_slot_rule(
-          instance.request, instance.loads, evaluator, 0, budget, instance.placement);
+          instance.request, instance.loads, evaluator, 0, {.budget = budget}, instance.placement);
       (budget == 1 ? few : many) = result.times;
       if (budget == 1) {
         ASSERT_LE(evaluator.evaluations(), 2) << "the first rule alone";
@@ -121,6 +126,31 @@ TEST(ChooseSlotRule, OfMoreTriesIsNeverWorse) {
     }
     ASSERT_FALSE(better(few, many)) << "case " << i;
   }
+}
+
+TEST(ChooseSlotRule, BeginsWithAGivenRule) {
+  int moved = 0;
+  for (int i = 0; i < 300; ++i) {
+    RulesCase instance(i);
+    const auto samples = static_cast<int>(instance.placement.samples[0].size());
+    const SlotRule start = rule_for({.num_slots = 1 + i % 9, .shape = kFlat}, samples);
+    RuleResult results[2];
+    for (const int budget : {1, 100}) {
+      StepEvaluator evaluator(instance.of.plan, instance.of.costs);
+      results[budget == 1 ? 0 : 1] = choose_slot_rule(instance.request,
+                                                      instance.loads,
+                                                      evaluator,
+                                                      0,
+                                                      {.budget = budget, .start = &start},
+                                                      instance.placement);
+    }
+    if (results[0].times.fits()) {
+      ASSERT_EQ(results[0].rule, start) << "case " << i;
+    }
+    ASSERT_FALSE(better(results[0].times, results[1].times)) << "case " << i;
+    moved += results[1].rule == start ? 0 : 1;
+  }
+  EXPECT_GT(moved, 100);
 }
 
 TEST(NeighbourOf, IsAValidRuleAndChangesOnlyWhatMayBeChosen) {
@@ -152,8 +182,8 @@ TEST(PlaceByRule, RepeatsAChosenRule) {
   for (int i = 0; i < 300; ++i) {
     RulesCase instance(i);
     StepEvaluator evaluator(instance.of.plan, instance.of.costs);
-    const RuleResult result =
-        choose_slot_rule(instance.request, instance.loads, evaluator, 0, 1000, instance.placement);
+    const RuleResult result = choose_slot_rule(
+        instance.request, instance.loads, evaluator, 0, {.budget = 1000}, instance.placement);
     const Placement chosen = instance.placement;
     place_by_rule(instance.request, instance.loads, 0, result.rule, instance.placement);
     ASSERT_EQ(instance.placement.llm_slot, chosen.llm_slot) << oracle::describe(instance.of);
@@ -167,8 +197,8 @@ TEST(PlaceByRule, KeepsToOneNumberOfSlotsWhereAsked) {
     RulesCase instance(i);
     instance.request.options.choose_slots = false;
     StepEvaluator evaluator(instance.of.plan, instance.of.costs);
-    const RuleResult result =
-        choose_slot_rule(instance.request, instance.loads, evaluator, 0, 1000, instance.placement);
+    const RuleResult result = choose_slot_rule(
+        instance.request, instance.loads, evaluator, 0, {.budget = 1000}, instance.placement);
     const auto samples = static_cast<int>(instance.placement.samples[0].size());
     ASSERT_EQ(result.rule.num_slots, std::min(instance.of.plan.num_slots, samples))
         << oracle::describe(instance.of);
