@@ -70,9 +70,9 @@ class Construction {
     tune(evaluators_.evaluations() + options_.tuning);
   }
 
-  // Every replica's rule, for so many evaluations in all. Returns those beyond. The last replica,
-  // whose heaviest sample is the lightest such, chooses among all rules, with two shares; the
-  // others begin with its rule.
+  // Every replica's rule, for so many evaluations in all. Returns those beyond. The last replica
+  // chooses among all rules, with two shares, and the others begin with its rule: as samples are
+  // dealt, its heaviest one is lighter than theirs, and its rule the least like an exception.
   int choose_rules(int budget) {
     const int replicas = request_.plan->replicas;
     const int last = replicas - 1;

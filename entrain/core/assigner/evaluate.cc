@@ -135,11 +135,11 @@ ReplicaTimes StepEvaluator::evaluate_placed(int replica, std::int64_t stop_after
   if (times.done) {
     const ReplicaGraph& graph = graph_of(replica);
     OrderReplay* known = known_orders(replica);
-    if (known != nullptr && known->nodes.empty()) {
+    if (known != nullptr) {
       scheduler_.link(graph, *known);
     }
     const OrderReplay& orders = known != nullptr ? *known : scheduler_.replay();
-    if (simulations_ > before) {
+    if (simulations_ > before) {  // a replay has left its times
       static_cast<void>(orders.length(graph, node_times_));
     }
     last = {orders_[at(replica)].shape, orders.chain(graph, node_times_)};
@@ -163,9 +163,7 @@ ReplicaTimes StepEvaluator::simulate(const ReplicaGraph& graph,
 }
 
 ReplicaTimes StepEvaluator::replay(const ReplicaGraph& graph, OrderReplay& orders) {
-  if (orders.nodes.empty()) {
-    scheduler_.link(graph, orders);
-  }
+  scheduler_.link(graph, orders);
   ReplicaTimes times;
   times.done = true;
   times.total_ns = orders.length(graph, node_times_);

@@ -153,6 +153,65 @@ TEST(ChooseSlotRule, BeginsWithAGivenRule) {
   EXPECT_GT(moved, 100);
 }
 
+// Where nothing else may be chosen.
+TEST(ChooseSlotRule, TriesNumbersOfSlotsOnBothSidesOfAGivenOne) {
+  int fewer = 0;
+  int more = 0;
+  for (int i = 0; i < 300; ++i) {
+    RulesCase instance(i);
+    instance.request.options.shape = false;
+    instance.request.options.slot_order = false;
+    instance.request.options.defer = false;
+    const auto samples = static_cast<int>(instance.placement.samples[0].size());
+    const SlotRule start = rule_for({.num_slots = 1 + i % 9, .shape = kFlat}, samples);
+    StepEvaluator evaluator(instance.of.plan, instance.of.costs);
+    const RuleResult result = choose_slot_rule(instance.request,
+                                               instance.loads,
+                                               evaluator,
+                                               0,
+                                               {.budget = 1000, .start = &start},
+                                               instance.placement);
+    fewer += result.rule.num_slots < start.num_slots ? 1 : 0;
+    more += result.rule.num_slots > start.num_slots ? 1 : 0;
+  }
+  EXPECT_GT(fewer, 10);
+  EXPECT_GT(more, 10);
+}
+
+// A rule within the bytes that exceeds them all the same is left for others within the bytes, but
+// where one of them is nearer to the limit without keeping it (2 of 102).
+TEST(ChooseSlotRule, FindsWhatFitsFromARuleWithinTheBytesThatDoesNot) {
+  int exceeded = 0;
+  int found = 0;
+  for (int i = 0; i < 300; ++i) {
+    RulesCase instance(i);
+    std::int64_t& limit = instance.of.plan.limits.bytes_per_lane;
+    limit = std::int64_t{1} << 50;
+    instance.loads.lane_bytes = activations_of(instance.of.plan, instance.of.costs);
+    const auto choose = [&](const SlotRule* start, int budget) {
+      StepEvaluator evaluator(instance.of.plan, instance.of.costs);
+      return choose_slot_rule(instance.request,
+                              instance.loads,
+                              evaluator,
+                              0,
+                              {.budget = budget, .start = start},
+                              instance.placement);
+    };
+    limit = choose(nullptr, 1000).times.peak_bytes * 3 / 4;
+    const RuleResult free = choose(nullptr, 1);
+    const SlotRule start = {.num_slots = 1, .shape = kFlat, .bytes_percent = 100};
+    place_by_rule(instance.request, instance.loads, 0, start, instance.placement);
+    const bool fits =
+        StepEvaluator(instance.of.plan, instance.of.costs).evaluate(instance.placement, 0).fits();
+    if (!fits && free.rule.bytes_percent > 0 && free.times.fits()) {
+      ++exceeded;
+      found += choose(&start, 1).times.fits() ? 1 : 0;
+    }
+  }
+  EXPECT_GT(exceeded, 20);
+  EXPECT_GT(found, exceeded * 95 / 100);
+}
+
 TEST(NeighbourOf, IsAValidRuleAndChangesOnlyWhatMayBeChosen) {
   Rng rng(23, 1);
   int changed = 0;

@@ -368,16 +368,6 @@ void PlacementGraph::assemble(Replica& of) const {
   graph.groups.clear();
   graph.first_group.clear();
   graph.served.clear();
-  std::size_t num_groups = 0;
-  std::size_t num_costs = 0;
-  for (const std::vector<Slot>& slots : of.slots) {
-    for (const Slot& slot : slots) {
-      num_groups += slot.now.groups.size();
-      num_costs += slot.now.sums.size();
-    }
-  }
-  graph.groups.reserve(num_groups);
-  graph.costs.reserve(num_costs);
   for (int module = 0; module <= stages_.llm; ++module) {
     graph.first_group.push_back(static_cast<int>(graph.groups.size()));
     int number = 0;

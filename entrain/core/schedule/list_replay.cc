@@ -109,13 +109,14 @@ class ReplayBuilder {
 }  // namespace
 
 const OrderReplay& ListScheduler::replay() {
-  if (replay_.nodes.empty()) {
-    link(*graph_, replay_);
-  }
+  link(*graph_, replay_);
   return replay_;
 }
 
 void ListScheduler::link(const ReplicaGraph& graph, OrderReplay& replay) const {
+  if (!replay.nodes.empty()) {
+    return;
+  }
   ReplayBuilder builder(stages_, graph, replay);
   for (const OrderReplay::Step& step : replay.steps) {
     builder.add(step);

@@ -96,7 +96,8 @@ class ListScheduler {
   const OrderReplay& replay();
   // The steps alone, without that cost.
   [[nodiscard]] const std::vector<OrderReplay::Step>& steps() const { return replay_.steps; }
-  // Fills nodes and ends of a replay that has the steps() of a run, with a graph of that shape().
+  // Fills nodes and ends of a replay that has the steps() of a run, with a graph of that shape(),
+  // where they are not there yet.
   void link(const ReplicaGraph& graph, OrderReplay& replay) const;
   // [lane] as ListResult::peak_bytes, of the replay of a run of fixes_orders().
   const std::vector<std::int64_t>& replayed_bytes(const ReplicaGraph& graph,
