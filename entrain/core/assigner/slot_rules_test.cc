@@ -128,27 +128,33 @@ TEST(ChooseSlotRule, OfMoreTriesIsNeverWorse) {
   }
 }
 
+RuleResult choose_from(RulesCase& instance, const SlotRule* start, int budget) {
+  StepEvaluator evaluator(instance.of.plan, instance.of.costs);
+  return choose_slot_rule(instance.request,
+                          instance.loads,
+                          evaluator,
+                          0,
+                          {.budget = budget, .start = start},
+                          instance.placement);
+}
+
+SlotRule start_of_case(int i, const RulesCase& instance) {
+  const auto samples = static_cast<int>(instance.placement.samples[0].size());
+  return rule_for({.num_slots = 1 + i % 9, .shape = kFlat}, samples);
+}
+
 TEST(ChooseSlotRule, BeginsWithAGivenRule) {
   int moved = 0;
   for (int i = 0; i < 300; ++i) {
     RulesCase instance(i);
-    const auto samples = static_cast<int>(instance.placement.samples[0].size());
-    const SlotRule start = rule_for({.num_slots = 1 + i % 9, .shape = kFlat}, samples);
-    RuleResult results[2];
-    for (const int budget : {1, 100}) {
-      StepEvaluator evaluator(instance.of.plan, instance.of.costs);
-      results[budget == 1 ? 0 : 1] = choose_slot_rule(instance.request,
-                                                      instance.loads,
-                                                      evaluator,
-                                                      0,
-                                                      {.budget = budget, .start = &start},
-                                                      instance.placement);
+    const SlotRule start = start_of_case(i, instance);
+    const RuleResult first = choose_from(instance, &start, 1);
+    const RuleResult best = choose_from(instance, &start, 100);
+    if (first.times.fits()) {
+      ASSERT_EQ(first.rule, start) << "case " << i;
     }
-    if (results[0].times.fits()) {
-      ASSERT_EQ(results[0].rule, start) << "case " << i;
-    }
-    ASSERT_FALSE(better(results[0].times, results[1].times)) << "case " << i;
-    moved += results[1].rule == start ? 0 : 1;
+    ASSERT_FALSE(better(first.times, best.times)) << "case " << i;
+    moved += best.rule == start ? 0 : 1;
   }
   EXPECT_GT(moved, 100);
 }
@@ -162,15 +168,8 @@ TEST(ChooseSlotRule, TriesNumbersOfSlotsOnBothSidesOfAGivenOne) {
     instance.request.options.shape = false;
     instance.request.options.slot_order = false;
     instance.request.options.defer = false;
-    const auto samples = static_cast<int>(instance.placement.samples[0].size());
-    const SlotRule start = rule_for({.num_slots = 1 + i % 9, .shape = kFlat}, samples);
-    StepEvaluator evaluator(instance.of.plan, instance.of.costs);
-    const RuleResult result = choose_slot_rule(instance.request,
-                                               instance.loads,
-                                               evaluator,
-                                               0,
-                                               {.budget = 1000, .start = &start},
-                                               instance.placement);
+    const SlotRule start = start_of_case(i, instance);
+    const RuleResult result = choose_from(instance, &start, 1000);
     fewer += result.rule.num_slots < start.num_slots ? 1 : 0;
     more += result.rule.num_slots > start.num_slots ? 1 : 0;
   }
@@ -188,24 +187,15 @@ TEST(ChooseSlotRule, FindsWhatFitsFromARuleWithinTheBytesThatDoesNot) {
     std::int64_t& limit = instance.of.plan.limits.bytes_per_lane;
     limit = std::int64_t{1} << 50;
     instance.loads.lane_bytes = activations_of(instance.of.plan, instance.of.costs);
-    const auto choose = [&](const SlotRule* start, int budget) {
-      StepEvaluator evaluator(instance.of.plan, instance.of.costs);
-      return choose_slot_rule(instance.request,
-                              instance.loads,
-                              evaluator,
-                              0,
-                              {.budget = budget, .start = start},
-                              instance.placement);
-    };
-    limit = choose(nullptr, 1000).times.peak_bytes * 3 / 4;
-    const RuleResult free = choose(nullptr, 1);
+    limit = choose_from(instance, nullptr, 1000).times.peak_bytes * 3 / 4;
+    const RuleResult free = choose_from(instance, nullptr, 1);
     const SlotRule start = {.num_slots = 1, .shape = kFlat, .bytes_percent = 100};
     place_by_rule(instance.request, instance.loads, 0, start, instance.placement);
     const bool fits =
         StepEvaluator(instance.of.plan, instance.of.costs).evaluate(instance.placement, 0).fits();
     if (!fits && free.rule.bytes_percent > 0 && free.times.fits()) {
       ++exceeded;
-      found += choose(&start, 1).times.fits() ? 1 : 0;
+      found += choose_from(instance, &start, 1).times.fits() ? 1 : 0;
     }
   }
   EXPECT_GT(exceeded, 20);
