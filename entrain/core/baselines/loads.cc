@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "entrain/core/base/at.h"
 
@@ -136,42 +137,38 @@ BatchLoads batch_loads(const Plan& plan, const StepCosts& costs) {
   return result;
 }
 
+// An empty bin comes before all others: none of them gets less, and it has the fewest loads.
 int LoadBins::add(const Load& load) {
-  std::size_t heavy = 0;
-  for (std::size_t d = 1; d < load.size(); ++d) {
-    heavy = load[d] * scale_[heavy] > load[heavy] * scale_[d] ? d : heavy;
-  }
-  // What is left out by the heavy dimension is larger by more than a division rounds.
-  constexpr double kRounding = 1 + 1e-9;
-  double most = std::numeric_limits<double>::infinity();
-  std::size_t best = bins_.size();
-  double best_load = most;
-  const auto with = [&](const Bin& bin) {
-    return bin.load[heavy] + load[heavy] > most ? std::numeric_limits<double>::infinity()
-                                                : largest_with(bin, load);
-  };
-  const auto wins = [&](const Bin& bin, double bin_load) {
-    return best == bins_.size() || bin_load < best_load ||
-           (bin_load <= best_load && bin.count < bins_[best].count);
-  };
-  for (std::size_t block = 0; block < least_.size(); ++block) {
-    if (!wins(least_[block], with(least_[block]))) {
-      continue;  // nor does any of its bins: sums and divisions of less are no larger
-    }
-    const std::size_t end = std::min(bins_.size(), (block + 1) * kBlock);
-    for (std::size_t bin = block * kBlock; bin < end; ++bin) {
-      const double bin_load = with(bins_[bin]);
-      if (wins(bins_[bin], bin_load)) {
-        best = bin;
-        best_load = bin_load;
-        most = scale_[heavy] > 0 ? bin_load * scale_[heavy] * kRounding : most;
-      }
-    }
-  }
+  const std::size_t best = num_filled_ < bins_.size() ? num_filled_++ : least_with(load);
   entrain::add(bins_[best].load, load);
   ++bins_[best].count;
   find_least(best / kBlock);
   return static_cast<int>(best);
+}
+
+// A block's least loads come before all of its bins: sums and divisions of less are no larger. The
+// first of them is looked into first, and then few others.
+std::size_t LoadBins::least_with(const Load& load) {
+  using Key = std::tuple<double, int, std::size_t>;  // largest dimension, loads before, number
+  for (std::size_t block = 0; block < least_.size(); ++block) {
+    bounds_[block] = largest_with(least_[block], load);
+  }
+  Key best{std::numeric_limits<double>::infinity(), 0, 0};
+  const auto look_into = [&](std::size_t block) {
+    const std::size_t end = std::min(bins_.size(), (block + 1) * kBlock);
+    for (std::size_t bin = block * kBlock; bin < end; ++bin) {
+      best = std::min(best, Key{largest_with(bins_[bin], load), bins_[bin].count, bin});
+    }
+  };
+  const auto first =
+      static_cast<std::size_t>(std::min_element(bounds_.begin(), bounds_.end()) - bounds_.begin());
+  look_into(first);
+  for (std::size_t block = 0; block < least_.size(); ++block) {
+    if (block != first && Key{bounds_[block], least_[block].count, block * kBlock} < best) {
+      look_into(block);
+    }
+  }
+  return std::get<2>(best);
 }
 
 void LoadBins::find_least(std::size_t block) {

@@ -49,10 +49,12 @@ class LoadBins {
   LoadBins(int count, const Load& scale)
       : bins_(static_cast<std::size_t>(count)),
         least_((bins_.size() + kBlock - 1) / kBlock),
+        bounds_(least_.size()),
         scale_(scale) {}
 
   // Adds a load, >= 0, and returns its bin.
-  // Cost  O(bins): those that the least loads of their block rule out count a sixteenth.
+  // Cost  O(bins): those that the least loads of their block rule out count a sixteenth; O(1) while
+  //       there are empty bins.
   int add(const Load& load);
 
  private:
@@ -62,10 +64,14 @@ class LoadBins {
   };
   static constexpr std::size_t kBlock = 16;
   [[nodiscard]] double largest_with(const Bin& bin, const Load& load) const;
+  // Of bins that all have loads.
+  std::size_t least_with(const Load& load);
   void find_least(std::size_t block);
 
   std::vector<Bin> bins_;
   std::vector<Bin> least_;  // [block] of its bins' loads, in each dimension, and numbers of loads
+  std::vector<double> bounds_;  // [block] of what its bins come to with the load that is added
+  std::size_t num_filled_ = 0;  // bins before it have loads
   Load scale_;
 };
 
