@@ -18,6 +18,11 @@
 namespace entrain {
 namespace {
 
+// Moves of work between replicas and others' slots can make a step so much shorter than its first
+// slots take; the mean of all replicas says more than one of them.
+constexpr double kLastOver = 1.05;
+constexpr double kMeanOver = 1.02;
+
 class Construction {
  public:
   Construction(const AssignRequest& request,
@@ -42,6 +47,7 @@ class Construction {
     backups_.assign(at(evaluators_.size()), result_.placement);
     const int first = evaluators_.evaluations();
     const int extra = choose_rules((budget - first) / 2);
+    give_up_by_mean();
     const Evaluated chosen = result_;
     const std::vector<SlotRule> rules = rules_;
     const int rest = budget + extra - evaluators_.evaluations();
@@ -80,6 +86,9 @@ class Construction {
     std::vector<int> extra(at(evaluators_.size()), 0);
     extra[at(last % evaluators_.size())] = choose_rule(
         last, evaluators_.of(last).evaluations() + (last > 0 ? 2 * share : share), nullptr);
+    if (result_.times[at(last)].fits()) {
+      give_up_from(kLastOver, static_cast<double>(result_.times[at(last)].total_ns));
+    }
     evaluators_.for_each([&](int number) {
       int first = evaluators_[number].evaluations();
       int count = 0;
@@ -93,6 +102,24 @@ class Construction {
       }
     });
     return std::accumulate(extra.begin(), extra.end(), 0);
+  }
+
+  // A single replica takes much less once its rule is refined.
+  void give_up_by_mean() const {
+    double sum = 0;
+    for (const ReplicaTimes& times : result_.times) {
+      if (!times.fits()) {
+        return;
+      }
+      sum += static_cast<double>(times.total_ns);
+    }
+    give_up_from(kMeanOver, sum / request_.plan->replicas);
+  }
+
+  void give_up_from(double over, double ns) const {
+    if (request_.plan->replicas > 1 && ns > over * static_cast<double>(options_.give_up_ns)) {
+      throw GaveUp(static_cast<std::int64_t>(ns));
+    }
   }
 
   // Until the replica's evaluator has made so many; `start` as for choose_slot_rule(). Returns

@@ -131,8 +131,10 @@ class Sequence {
  private:
   void construct_first() {
     const int budget = budget_ > 0 ? kFirstConstruction * request_.plan->replicas : 4;
-    std::vector<Evaluated> made =
-        construct(request_, start_loads(), evaluators_, {.budget = budget});
+    std::vector<Evaluated> made = construct(request_,
+                                            start_loads(),
+                                            evaluators_,
+                                            {.budget = budget, .give_up_ns = request_.give_up_ns});
     best_ = timed(std::move(made.front()));
     if (made.size() > 1) {
       offer(std::move(made.back()));

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -58,6 +60,18 @@ class OverLimits : public NothingFits {
   MemoryExcess excess_;
 };
 
+// The policy `entrain` gave up: AssignRequest::give_up_ns.
+class GaveUp : public std::runtime_error {
+ public:
+  explicit GaveUp(std::int64_t expected_ns)
+      : std::runtime_error("the step is not worth its assignment"), expected_ns_(expected_ns) {}
+  // What the step hardly falls below.
+  [[nodiscard]] std::int64_t expected_ns() const { return expected_ns_; }
+
+ private:
+  std::int64_t expected_ns_;
+};
+
 struct AssignRequest {
   const Plan* plan = nullptr;        // replicas, default num_slots, lanes, limits, schedule
   const StepCosts* costs = nullptr;  // of this step's global batch
@@ -66,6 +80,9 @@ struct AssignRequest {
   EntrainOptions options{};
   Objective objective = Objective::kStepTime;
   int threads = 1;  // of the policy `entrain`, which assigns the same with any number
+  // The policy `entrain` throws GaveUp where its first slots show that the step hardly ends by
+  // then: for searches that have no use for a slower one.
+  std::int64_t give_up_ns = std::numeric_limits<std::int64_t>::max();
 };
 
 }  // namespace entrain

@@ -57,8 +57,8 @@ struct PlanSearchRequest {
 enum class CandidateState : std::uint8_t {
   kSimulated,  // on every batch
   kStopped,    // proven slower than the best ones after some batches
-  kSetAside,   // slower than the best ones by more than kFarBehind after some batches; nothing is
-               // proven
+  kSetAside,   // slower than the best ones by more than kFarBehind after some batches, or expected
+               // to be; nothing is proven
   kNoFit,  // does not fit in memory on a batch, by the policy or a lane's state, or on a further
            // one, even with allowed recomputation
 };
@@ -72,10 +72,12 @@ struct PlanCandidate {
   PlanShape config;
   Plan plan;  // with its certificate if it is the best
   CandidateState state = CandidateState::kSimulated;
-  std::vector<std::int64_t> steps;  // [batch] simulated step times in nanoseconds, as far as run
-  std::int64_t mean_ns = 0;         // of steps; kStopped, kSetAside: a lower bound of the mean
-  std::int64_t bound_ns = 0;        // lower bound of the mean over all cuts and assignments
-  std::string reason;               // kNoFit: why
+  // [batch] simulated step times in nanoseconds, as far as run. kSetAside: the last one may be less
+  // than the step takes, since it was given up.
+  std::vector<std::int64_t> steps;
+  std::int64_t mean_ns = 0;   // of steps; kStopped, kSetAside: a lower bound of the mean
+  std::int64_t bound_ns = 0;  // lower bound of the mean over all cuts and assignments
+  std::string reason;         // kNoFit: why
   std::int64_t further_step =
       -1;  // kNoFit: the further batch that it does not fit, if that is the reason
   std::int64_t missing_bytes = 0;          // there, on the lane that lacks most

@@ -34,12 +34,15 @@ std::string limit_reason(const Plan& plan, const Timeline& timeline) {
 StepScore score_step(const Plan& plan,
                      const StepCosts& costs,
                      std::int64_t step,
-                     std::uint64_t seed) {
+                     std::uint64_t seed,
+                     const ScoreOptions& options) {
   AssignRequest request;
   request.plan = &plan;
   request.costs = &costs;
   request.step = step;
   request.seed = seed;
+  request.threads = options.threads;
+  request.give_up_ns = options.give_up_ns;
   StepScore score;
   try {
     SimulatedStep simulated = simulate_step(plan.policy, request, {.prove = false});
@@ -48,6 +51,9 @@ StepScore score_step(const Plan& plan,
              limit_reason(plan, simulated.timeline)};
   } catch (const NothingFits& error) {
     score.reason = error.what();
+  } catch (const GaveUp& error) {
+    score.ns = error.expected_ns();
+    score.gave_up = true;
   }
   return score;
 }

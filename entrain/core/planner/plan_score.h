@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -15,12 +16,20 @@ struct StepScore {
   std::int64_t ns = 0;                        // simulated step time
   std::vector<std::int64_t> lane_peak_bytes;  // [lane] largest activation bytes over replicas
   std::string reason;                         // why it does not fit; empty if it does
+  bool gave_up = false;  // ns is what the step hardly falls below, and peaks are missing
 
   [[nodiscard]] bool fits() const { return reason.empty(); }
 };
 
+// As in AssignRequest.
+struct ScoreOptions {
+  std::int64_t give_up_ns = std::numeric_limits<std::int64_t>::max();
+  int threads = 1;
+};
+
 // Requires  costs of this plan; its policy and schedule exist.
-// Ensures   a pure function of its arguments. If the policy finds nothing within the plan's
+// Ensures   a pure function of its arguments. The policy `entrain` gives up what it expects to take
+//           longer than options.give_up_ns. If the policy finds nothing within the plan's
 //           limits, or a lane exceeds them, the reason says so; peaks are missing in the first
 //           case.
 // Throws    as assign() does, except NothingFits.
@@ -28,6 +37,7 @@ struct StepScore {
 StepScore score_step(const Plan& plan,
                      const StepCosts& costs,
                      std::int64_t step,
-                     std::uint64_t seed);
+                     std::uint64_t seed,
+                     const ScoreOptions& options = {});
 
 }  // namespace entrain

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/simulator.h"
 
+#include "tests/oracle/case_count.h"
 #include "tests/oracle/random_cases.h"
 
 namespace entrain {
@@ -60,6 +62,47 @@ TEST(ScoreStep, SaysWhichLaneIsFull) {
   instance.plan.limits.bytes_per_lane = 1;
   instance.plan.policy = "entrain";
   EXPECT_FALSE(score_step(instance.plan, instance.costs, 0, 0).fits());
+}
+
+// Of several replicas: what ends in time seldom, and what does not nearly always.
+TEST(ScoreStep, GivesUpWhatHardlyEndsInTime) {
+  Rng rng(83);
+  int late = 0;
+  int given_up = 0;
+  int wrongly = 0;
+  int by_mean = 0;  // where one replica alone does not show it
+  for (int i = 0; i < oracle::case_count(400); ++i) {
+    oracle::RandomCase instance = oracle::make_random_case(rng, {});
+    instance.plan.policy = "entrain";
+    instance.plan.schedule = i % 2 == 0 ? "1f1b" : "entrain";
+    instance.plan.limits.evaluations = kFewEvaluations;
+    const auto score = [&](std::int64_t give_up_ns) {
+      return score_step(instance.plan, instance.costs, 0, 0, {.give_up_ns = give_up_ns});
+    };
+    const StepScore whole = score(std::numeric_limits<std::int64_t>::max());
+    const StepScore in_time = score(whole.ns);
+    const StepScore too_late = score(whole.ns / 2);
+    for (const StepScore& scored : {in_time, too_late}) {
+      EXPECT_TRUE(scored.gave_up || scored.ns == whole.ns) << "case " << i;
+      EXPECT_EQ(scored.lane_peak_bytes.empty(), scored.gave_up || whole.lane_peak_bytes.empty());
+    }
+    if (!whole.fits() || instance.plan.replicas == 1) {
+      EXPECT_FALSE(too_late.gave_up) << "case " << i;
+      continue;
+    }
+    ++late;
+    given_up += too_late.gave_up ? 1 : 0;
+    wrongly += in_time.gave_up ? 1 : 0;
+    if (too_late.gave_up) {
+      EXPECT_GT(too_late.ns, whole.ns / 2) << "case " << i;
+      const StepScore later = score(too_late.ns);
+      by_mean += later.gave_up && later.ns > too_late.ns ? 1 : 0;
+    }
+  }
+  EXPECT_GT(late, oracle::met_count(100));
+  EXPECT_GT(10 * given_up, 9 * late);
+  EXPECT_LT(20 * wrongly, late);
+  EXPECT_GT(by_mean, oracle::met_count(5));
 }
 
 }  // namespace

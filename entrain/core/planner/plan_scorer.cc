@@ -69,6 +69,26 @@ std::string describe_lane(const Plan& plan, std::size_t lane) {
   return fmt::format("lane {} ({})", lane, join(stages));
 }
 
+// What a plan may take up to this batch without being far behind.
+std::int64_t far_behind_ns(std::span<const std::int64_t> rival, std::size_t batch) {
+  if (rival.empty()) {
+    return kNever;
+  }
+  std::int64_t sum = 0;
+  for (std::size_t i = 0; i <= batch; ++i) {
+    sum += rival[i];
+  }
+  return static_cast<std::int64_t>((1 + kFarBehind) * static_cast<double>(sum));
+}
+
+void add_peaks(const StepScore& score, PlanCandidate& candidate) {
+  candidate.lane_peak_bytes.resize(score.lane_peak_bytes.size(), 0);
+  for (std::size_t lane = 0; lane < score.lane_peak_bytes.size(); ++lane) {
+    candidate.lane_peak_bytes[lane] =
+        std::max(candidate.lane_peak_bytes[lane], score.lane_peak_bytes[lane]);
+  }
+}
+
 }  // namespace
 
 std::int64_t total_ns(const PlanCandidate& candidate) {
@@ -100,10 +120,12 @@ PlanScorer::PlanScorer(const PlanSearchRequest& request)
                request.recompute != RecomputeRule::kNever,
                request.state,
                figure_options(request)}),
-      check_(
-          {request.model, request.profile, request.cluster, &request.further, request.seed, [this] {
-             report_progress();
-           }}) {
+      check_({.model = request.model,
+              .profile = request.profile,
+              .cluster = request.cluster,
+              .further = &request.further,
+              .seed = request.seed,
+              .on_batch = [this] { report_progress(); }}) {
   std::vector<SampleWork> sums;
   for (const std::vector<SampleWork>& batch : request.batches) {
     sums.push_back(batch_sum(batch));
@@ -274,7 +296,7 @@ void PlanScorer::report_progress() const {
   }
 }
 
-StepScore PlanScorer::step(const Plan& plan, std::size_t batch) {
+StepScore PlanScorer::step(const Plan& plan, std::size_t batch, std::int64_t give_up_ns) {
   report_progress();
   ++simulated_steps_;
   std::map<std::size_t, DoneStep>* done = nullptr;
@@ -284,7 +306,9 @@ StepScore PlanScorer::step(const Plan& plan, std::size_t batch) {
     done = found != done_.end()
                ? &found->second
                : &done_.emplace_back(plan, std::map<std::size_t, DoneStep>()).second;
-    if (const auto known = done->find(batch); known != done->end()) {
+    const auto known = done->find(batch);
+    if (known != done->end() &&
+        (!known->second.score.gave_up || known->second.score.ns > give_up_ns)) {
       simulated_unit_stages_ += known->second.unit_stages;
       return known->second.score;
     }
@@ -298,8 +322,11 @@ StepScore PlanScorer::step(const Plan& plan, std::size_t batch) {
   if (const std::optional<MemoryMiss> miss = sample_miss(plan, costs)) {
     score.reason = miss->reason;
   } else {
-    score = score_step(
-        scored, costs, request_.first_step + static_cast<std::int64_t>(batch), request_.seed);
+    score = score_step(scored,
+                       costs,
+                       request_.first_step + static_cast<std::int64_t>(batch),
+                       request_.seed,
+                       {.give_up_ns = give_up_ns});
   }
   if (done != nullptr) {
     (*done)[batch] = {score, units};
@@ -361,6 +388,7 @@ void PlanScorer::simulate(PlanCandidate& candidate,
     rest[batch] = rest[batch + 1] + bounds_.batch_bound(candidate.config, stages, batch);
   }
   std::int64_t done = 0;
+  std::size_t num_done = 0;
   const std::vector<StepScore>* known = known_scores(candidate.plan);
   std::vector<StepScore> scores;
   const auto remember = [&] {
@@ -368,24 +396,29 @@ void PlanScorer::simulate(PlanCandidate& candidate,
       known_.emplace_back(candidate.plan, std::move(scores));
     }
   };
+  const auto set_aside = [&] {
+    candidate.state = CandidateState::kSetAside;
+    remember();
+  };
   for (std::size_t batch = 0; batch < request_.batches.size(); ++batch) {
     if (done + rest[batch] >= stop_at) {
       candidate.state = CandidateState::kStopped;
       break;
     }
     if (batch > 0 && !rival.empty() && time_over(candidate, rival) > 1 + kFarBehind) {
-      candidate.state = CandidateState::kSetAside;
-      remember();
+      set_aside();
       break;
     }
-    const bool is_known = known != nullptr && batch < known->size();
+    const bool is_known = known != nullptr && batch < known->size() && !(*known)[batch].gave_up;
+    const std::int64_t give_up_ns = gives_up_ ? far_behind_ns(rival, batch) - done : kNever;
     const StepScore& score =
-        scores.emplace_back(is_known ? (*known)[batch] : step(candidate.plan, batch));
-    candidate.lane_peak_bytes.resize(score.lane_peak_bytes.size(), 0);
-    for (std::size_t lane = 0; lane < score.lane_peak_bytes.size(); ++lane) {
-      candidate.lane_peak_bytes[lane] =
-          std::max(candidate.lane_peak_bytes[lane], score.lane_peak_bytes[lane]);
+        scores.emplace_back(is_known ? (*known)[batch] : step(candidate.plan, batch, give_up_ns));
+    if (score.gave_up) {
+      candidate.steps.push_back(score.ns);
+      set_aside();
+      break;
     }
+    add_peaks(score, candidate);
     if (!score.fits()) {
       candidate.state = CandidateState::kNoFit;
       candidate.reason = fmt::format("batch {}: {}", batch, score.reason);
@@ -394,8 +427,9 @@ void PlanScorer::simulate(PlanCandidate& candidate,
     }
     candidate.steps.push_back(score.ns);
     done += score.ns;
+    ++num_done;
   }
-  candidate.mean_ns = (done + rest[candidate.steps.size()]) / num_batches();
+  candidate.mean_ns = (done + rest[num_done]) / num_batches();
   if (candidate.state == CandidateState::kSimulated && done <= lead_ns_) {
     const Plan& plan = candidate.plan;
     passes(all_for_leaders_ ? check_.all(plan) : check_.few(plan), candidate);

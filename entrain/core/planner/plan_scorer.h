@@ -44,7 +44,8 @@ class PlanScorer {
   //
   // rival  [batch] step times of the plan to beat: what is kFarBehind it after a batch is set
   //        aside, with every level of recomputation that nothing better is known of; empty: nothing
-  //        is. A later call for the same configuration does not simulate the same steps again.
+  //        is. A later call for the same configuration does not simulate the same steps again,
+  //        but for those that were given up.
   [[nodiscard]] PlanCandidate score(const PlanShape& config,
                                     std::int64_t stop_at,
                                     std::span<const std::int64_t> rival = {});
@@ -83,6 +84,9 @@ class PlanScorer {
   // Simulated plans whose steps take at most this in sum are checked on further
   // batches, and do not fit if one of those exceeds them; initially all are checked.
   void set_lead(std::int64_t total_ns) { lead_ns_ = total_ns; }
+  // Whether a step beside a rival is given up as soon as it is expected to be kFarBehind it
+  // (AssignRequest::give_up_ns); initially not.
+  void set_gives_up(bool gives_up) { gives_up_ = gives_up; }
   // Checks all further batches of the request, or until it may stop; a plan that does not fit one
   // becomes kNoFit.
   FurtherMiss check_all(PlanCandidate& candidate);
@@ -109,7 +113,9 @@ class PlanScorer {
   bool passes(const FurtherMiss& found, PlanCandidate& candidate) const;
   // One batch as in a run.
   void report_progress() const;
-  [[nodiscard]] StepScore step(const Plan& plan, std::size_t batch);
+  [[nodiscard]] StepScore step(const Plan& plan,
+                               std::size_t batch,
+                               std::int64_t give_up_ns = kNever);
   // The scores of a plan that was set aside, or did not fit beside one; null: it never was.
   [[nodiscard]] const std::vector<StepScore>* known_scores(const Plan& plan) const;
   [[nodiscard]] StepCosts costs_of(const Plan& plan, std::size_t batch) const;
@@ -125,6 +131,7 @@ class PlanScorer {
   MemoryCheck check_;
   std::int64_t lead_ns_ = std::numeric_limits<std::int64_t>::max();
   bool all_for_leaders_ = false;
+  bool gives_up_ = false;
   // Where there are further batches.
   struct DoneStep {
     StepScore score;

@@ -1,5 +1,6 @@
 #include "entrain/core/planner/plan_scorer.h"
 
+#include <algorithm>
 #include <limits>
 
 #include <gtest/gtest.h>
@@ -141,6 +142,37 @@ TEST(PlanScorer, SetsAsideWhatIsFarBehindAndGoesOnFromThere) {
   // Within a per cent of the rival nothing is set aside.
   const std::vector<std::int64_t> near = {steps[0] - steps[0] / 200, steps[1], steps[2]};
   EXPECT_EQ(PlanScorer(request).score(config, kNever, near).state, CandidateState::kSimulated);
+}
+
+// What is known of a step that was given up is no step of the plan, and says nothing of its mean.
+TEST(PlanScorer, SimulatesAgainWhatItGaveUp) {
+  oracle::PlanCase plan_case = make_scorer_case();
+  plan_case.request.policy = "entrain";
+  const PlanSearchRequest request = plan_case.request_of();
+  PlanScorer scorer(request);
+  const std::vector<PlanShape> configs = oracle::all_configs(plan_case, scorer.space().degrees());
+  const PlanShape config = *std::find_if(
+      configs.begin(), configs.end(), [](const PlanShape& of) { return of.replicas > 1; });
+  const PlanCandidate whole = PlanScorer(request).score(config, kNever);
+  ASSERT_EQ(whole.steps.size(), 3U);
+  const std::vector<std::int64_t> rival = {whole.steps[0] / 2, 1, 1};
+  PlanCandidate aside = scorer.score(config, kNever, rival);
+  EXPECT_EQ(aside.steps.front(), whole.steps.front());
+  EXPECT_FALSE(aside.lane_peak_bytes.empty());
+  scorer.start_again();
+  scorer.set_gives_up(true);
+  aside = scorer.score(config, kNever, rival);
+  EXPECT_EQ(aside.state, CandidateState::kSetAside);
+  ASSERT_EQ(aside.steps.size(), 1U);
+  EXPECT_TRUE(aside.lane_peak_bytes.empty());
+  EXPECT_GT(time_over(aside, rival), 1 + kFarBehind);
+  EXPECT_LE(aside.mean_ns, whole.mean_ns);
+  EXPECT_GE(aside.mean_ns, aside.bound_ns);
+  EXPECT_EQ(scorer.simulated_steps(), 1);
+  const PlanCandidate again = scorer.score(config, kNever);
+  EXPECT_EQ(again.state, CandidateState::kSimulated);
+  EXPECT_EQ(again.steps, whole.steps);
+  EXPECT_EQ(again.lane_peak_bytes, whole.lane_peak_bytes);
 }
 
 // Small clusters with little memory: calls visit(request, config) for every configuration that does
