@@ -89,7 +89,7 @@ void add_cluster_options(CLI::App& command, PlanFlags& options) {
   command
       .add_option("--threads",
                   options.search.threads,
-                  "configurations that are guessed at a time; the plan does not depend on it")
+                  "for guesses, assignments and checks of memory; the plan does not depend on it")
       ->transform(whole(1, 1024))
       ->capture_default_str();
   command

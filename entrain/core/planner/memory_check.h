@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,7 @@ struct MemoryCheckInputs {
   const FurtherBatches* further = nullptr;
   std::uint64_t seed = 0;
   std::function<void()> on_batch;  // after every checked batch; may be empty
+  int threads = 1;                 // >= 1, one batch each; results do not depend on it
 };
 
 // The batch that one plan did not fit comes first for the next. All answers are those of
@@ -77,13 +79,20 @@ class MemoryCheck {
 
  private:
   FurtherMiss check(const Plan& plan, std::size_t count, bool may_stop);
-  const SharedVector<SampleWork>& work_of(std::int64_t step, bool keep);
+  struct Checked {
+    std::int64_t units = 0;
+    std::optional<MemoryMiss> miss;
+  };
+  std::vector<Checked> check_from(const Plan& plan,
+                                  const Profile& profile,
+                                  std::size_t first,
+                                  std::size_t end);
+  SharedVector<SampleWork> work_of(std::int64_t step, bool keep);
 
   MemoryCheckInputs inputs_;
   std::vector<std::int64_t> order_;  // steps, those that a plan did not fit first
   std::size_t num_known_ = 0;        // of these
   std::map<std::int64_t, SharedVector<SampleWork>> kept_;  // step → batch
-  SharedVector<SampleWork> last_;
 };
 
 // "one of 104 further batches (step 44)"

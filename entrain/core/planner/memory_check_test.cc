@@ -152,21 +152,29 @@ TEST(FurtherBatches, CutWhatTheirLargestSampleForbids) {
   EXPECT_EQ(cut, 3);
 }
 
-TEST(FurtherBatches, GiveEqualResultsForEqualRequests) {
+TEST(FurtherBatches, GiveEqualResultsOnAnyNumberOfThreads) {
   Rng rng(101);
-  for (int i = 0; i < oracle::case_count(40); ++i) {
+  int missed = 0;
+  for (int i = 0; i < oracle::case_count(150); ++i) {
     const oracle::PlanCase plan_case = oracle::make_full_case(rng, 4);
-    const PlanSearchRequest request = with_further(plan_case, 12, 220);
+    PlanSearchRequest request = with_further(plan_case, 12, 220);
     const PlanSearchResult first = search_plans(request);
+    request.threads = 2 + i % 4;
     const PlanSearchResult second = search_plans(request);
     ASSERT_EQ(first.plans.size(), second.plans.size());
     for (std::size_t plan = 0; plan < first.plans.size(); ++plan) {
       EXPECT_EQ(first.plans[plan].plan, second.plans[plan].plan);
     }
+    ASSERT_EQ(first.no_fit.size(), second.no_fit.size());
+    for (std::size_t plan = 0; plan < first.no_fit.size(); ++plan) {
+      EXPECT_EQ(first.no_fit[plan].reason, second.no_fit[plan].reason);
+      missed += first.no_fit[plan].further_step >= 0 ? 1 : 0;
+    }
     EXPECT_EQ(first.simulated_steps, second.simulated_steps);
     EXPECT_EQ(first.further_batches, second.further_batches);
     EXPECT_EQ(first.reason, second.reason);
   }
+  EXPECT_GT(missed, oracle::met_count(20));
 }
 
 // A step that takes long stops a check that may stop, and no other.

@@ -125,7 +125,8 @@ PlanScorer::PlanScorer(const PlanSearchRequest& request)
               .cluster = request.cluster,
               .further = &request.further,
               .seed = request.seed,
-              .on_batch = [this] { report_progress(); }}) {
+              .on_batch = [this] { report_progress(); },
+              .threads = request.threads}) {
   std::vector<SampleWork> sums;
   for (const std::vector<SampleWork>& batch : request.batches) {
     sums.push_back(batch_sum(batch));
@@ -326,7 +327,7 @@ StepScore PlanScorer::step(const Plan& plan, std::size_t batch, std::int64_t giv
                        costs,
                        request_.first_step + static_cast<std::int64_t>(batch),
                        request_.seed,
-                       {.give_up_ns = give_up_ns});
+                       {.give_up_ns = give_up_ns, .threads = request_.threads});
   }
   if (done != nullptr) {
     (*done)[batch] = {score, units};
