@@ -152,7 +152,7 @@ class Search {
         });
     parallel_for(end - entries_.begin(), request_.threads, [&](int64_t index) {
       Entry& entry = entries_[static_cast<std::size_t>(index)];
-      entry.guess_ns = scorer_.guess(entry.config, is_guided());
+      entry.guess_ns = scorer_.guess(entry.config, is_guided(), far_guess_ns());
     });
     std::stable_sort(entries_.begin(), end, [](const Entry& a, const Entry& b) {
       return a.guess_ns < b.guess_ns;
@@ -201,9 +201,10 @@ class Search {
   [[nodiscard]] bool is_guided() const {
     return beside_ != nullptr && !beside_->proven && request_.most_simulations != 0;
   }
-  [[nodiscard]] bool is_far_by_guess(const Entry& entry) const {
-    return is_guided() && !beside_->first_steps.empty() &&
-           entry.guess_ns > beside_->first_steps.front() / 20 * 21;
+  // What is guessed slower is not simulated.
+  [[nodiscard]] int64_t far_guess_ns() const {
+    return is_guided() && !beside_->first_steps.empty() ? beside_->first_steps.front() / 20 * 21
+                                                        : kNever;
   }
 
   [[nodiscard]] bool full() const {
@@ -332,7 +333,7 @@ class Search {
     if (entry.bound_ns >= threshold()) {
       return;
     }
-    if (is_far_by_guess(entry) ||
+    if (entry.guess_ns > far_guess_ns() ||
         (spent() && (!result_.plans.empty() || (beside_ != nullptr && beside_->fits)))) {
       leave_entry(entry.bound_ns);
       return;

@@ -246,7 +246,7 @@ PlanCandidate PlanScorer::score(const PlanShape& config,
   return needed || total_ns(with) < to_beat ? with : without;
 }
 
-std::int64_t PlanScorer::guess(const PlanShape& config, bool searched) const {
+std::int64_t PlanScorer::guess(const PlanShape& config, bool searched, std::int64_t far_ns) const {
   const auto quick_step = [&](Plan plan, const StepCosts& costs) {
     plan.policy = plan.policy == "entrain" ? "lpt-2d" : plan.policy;
     return score_step(plan, costs, request_.first_step, request_.seed);
@@ -272,7 +272,8 @@ std::int64_t PlanScorer::guess(const PlanShape& config, bool searched) const {
   if (searched && candidate.state != CandidateState::kNoFit) {
     Plan plan = candidate.plan;
     plan.limits.evaluations = kFewEvaluations;
-    score = score_step(plan, costs_of(plan, 0), request_.first_step, request_.seed);
+    score = score_step(
+        plan, costs_of(plan, 0), request_.first_step, request_.seed, {.give_up_ns = far_ns});
   }
   return candidate.state == CandidateState::kNoFit || score.ns == 0 ? kNever : score.ns;
 }

@@ -73,11 +73,13 @@ class PlanScorer {
   // A step of the first batch under a quick assignment, by `lpt-2d` where the policy searches, with
   // the fewest recomputed layers that are estimated to fit where it would not fit without: knows
   // the pipeline's fill and drain and oversized samples. `searched`: then by the policy itself, by
-  // its shortest search. Not a bound, and not counted as a simulated step; kNever if state exceeds
-  // a lane's memory. May run on several threads at a time.
+  // its shortest search, which may give up beyond `far_ns`. Not a bound, and not counted as a
+  // simulated step; kNever if state exceeds a lane's memory. May run on several threads at a time.
   // Requires  memory allows a cut.
   // Cost      some milliseconds; `searched` some tens.
-  [[nodiscard]] std::int64_t guess(const PlanShape& config, bool searched) const;
+  [[nodiscard]] std::int64_t guess(const PlanShape& config,
+                                   bool searched,
+                                   std::int64_t far_ns = kNever) const;
   // Its cost in units on stages (plan_units.h), about.
   [[nodiscard]] std::int64_t guess_units(const PlanShape& config) const;
 

@@ -96,6 +96,31 @@ TEST(PlanScorer, GuessesByTheQuickestPolicyOrByItsOwn) {
   EXPECT_EQ(scorer.simulated_steps(), 0);
 }
 
+TEST(PlanScorer, GivesUpGuessesThatAreFarBehind) {
+  Rng rng(43);
+  int given_up = 0;
+  for (int i = 0; i < oracle::case_count(30); ++i) {
+    oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    plan_case.request.policy = "entrain";
+    const PlanSearchRequest request = plan_case.request_of();
+    const PlanScorer scorer(request);
+    for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+      if (scorer.bounds().bound(config).cause == BoundCause::kMemory) {
+        continue;
+      }
+      const std::int64_t whole = scorer.guess(config, true);
+      if (whole == kNever) {
+        continue;
+      }
+      EXPECT_EQ(scorer.guess(config, true, 2 * whole), whole);
+      const std::int64_t far = scorer.guess(config, true, whole / 2);
+      EXPECT_GT(far, whole / 2);
+      given_up += far != whole ? 1 : 0;
+    }
+  }
+  EXPECT_GT(given_up, oracle::met_count(10));
+}
+
 TEST(PlanScorer, StopsOnlyWhatIsProvenSlower) {
   const oracle::PlanCase plan_case = make_scorer_case();
   const PlanSearchRequest request = plan_case.request_of();
