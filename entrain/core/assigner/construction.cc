@@ -20,7 +20,7 @@ namespace {
 
 // Moves of work between replicas and others' slots can make a step so much shorter than its first
 // slots take; the mean of all replicas says more than one of them.
-constexpr double kLastOver = 1.05;
+constexpr double kLastOver = 1.1;
 constexpr double kMeanOver = 1.02;
 
 class Construction {

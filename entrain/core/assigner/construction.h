@@ -22,7 +22,7 @@ struct ConstructionOptions {
   // Its samples of replicas are taken, and its slots where no rule is better; null: none.
   const Evaluated* start = nullptr;
   // Of several replicas. Ends with GaveUp where the last replica, which has the lightest heaviest
-  // sample, takes 5 % more than this with its first slots, or all of them 2 % more in the mean.
+  // sample, takes 10 % more than this with its first slots, or all of them 2 % more in the mean.
   std::int64_t give_up_ns = std::numeric_limits<std::int64_t>::max();
 };
 
