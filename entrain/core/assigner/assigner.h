@@ -44,7 +44,8 @@ std::vector<std::string> policy_names();
 // Throws    InvalidInput for an unknown policy (with a suggestion), fewer samples than replicas,
 //           costs of other modules than the plan's. OverLimits, for `entrain`, when no assignment
 //           that it tried keeps the plan's memory limits, naming lane, slot and bytes of the one
-//           that missed them by least. Other policies ignore bytes.
+//           that missed them by least. Other policies ignore bytes. GaveUp, for `entrain`, where
+//           the request has a give_up_ns.
 StepAssignment assign(std::string_view policy, const AssignRequest& request);
 
 // Proves an assignment, whatever made it:
