@@ -39,8 +39,8 @@ constexpr int kSharedShare = 8;
 constexpr int64_t kLeastSharedGuesses = 2;
 constexpr int64_t kMostSharedGuesses = 4;
 
-// Among so many configurations steps of plans far behind are given up: a default budget proves
-// nothing of most of them anyway, and of fewer whole steps may prove that they are slower.
+// Among so many configurations steps of plans far behind are given up, if there is a budget: it
+// proves nothing of most of them anyway. Of fewer, whole steps may prove that they are slower.
 constexpr std::size_t kMostWithoutGivingUp = 250;
 
 using Undecided = std::pair<std::size_t, PlanCandidate>;  // index of its entry
@@ -67,7 +67,7 @@ class Search {
   PartResult run() {
     list_entries();
     const std::size_t first = order_entries();
-    scorer_.set_gives_up(entries_.size() > kMostWithoutGivingUp);
+    scorer_.set_gives_up(entries_.size() > kMostWithoutGivingUp && request_.most_simulations != 0);
     judged_.resize(entries_.size(), 0);
     set_lead();
     for (std::size_t index = 0; index < first; ++index) {

@@ -72,9 +72,8 @@ struct PlanCandidate {
   PlanShape config;
   Plan plan;  // with its certificate if it is the best
   CandidateState state = CandidateState::kSimulated;
-  // [batch] simulated step times in nanoseconds, as far as run. kSetAside: the last one may be less
-  // than the step takes, since it was given up.
-  std::vector<std::int64_t> steps;
+  std::vector<std::int64_t> steps;  // [batch] simulated step times in nanoseconds, as far as run
+  bool gave_up = false;  // kSetAside: the last of steps was given up, and may take longer than that
   std::int64_t mean_ns = 0;   // of steps; kStopped, kSetAside: a lower bound of the mean
   std::int64_t bound_ns = 0;  // lower bound of the mean over all cuts and assignments
   std::string reason;         // kNoFit: why

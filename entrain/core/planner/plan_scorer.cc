@@ -417,6 +417,7 @@ void PlanScorer::simulate(PlanCandidate& candidate,
         scores.emplace_back(is_known ? (*known)[batch] : step(candidate.plan, batch, give_up_ns));
     if (score.gave_up) {
       candidate.steps.push_back(score.ns);
+      candidate.gave_up = true;
       set_aside();
       break;
     }

@@ -183,12 +183,14 @@ TEST(PlanScorer, SimulatesAgainWhatItGaveUp) {
   const std::vector<std::int64_t> rival = {whole.steps[0] / 2, 1, 1};
   PlanCandidate aside = scorer.score(config, kNever, rival);
   EXPECT_EQ(aside.steps.front(), whole.steps.front());
+  EXPECT_FALSE(aside.gave_up);
   EXPECT_FALSE(aside.lane_peak_bytes.empty());
   scorer.start_again();
   scorer.set_gives_up(true);
   aside = scorer.score(config, kNever, rival);
   EXPECT_EQ(aside.state, CandidateState::kSetAside);
   ASSERT_EQ(aside.steps.size(), 1U);
+  EXPECT_TRUE(aside.gave_up);
   EXPECT_TRUE(aside.lane_peak_bytes.empty());
   EXPECT_GT(time_over(aside, rival), 1 + kFarBehind);
   EXPECT_LE(aside.mean_ns, whole.mean_ns);

@@ -359,7 +359,8 @@ std::string how_far(const RunnerUp& other, const PlanSearchResult& result) {
     case CandidateState::kStopped:
       return fmt::format("at least, stopped after {}", batches);
     case CandidateState::kSetAside:
-      return fmt::format("on {}, then set aside: not proven", batches);
+      return other.plan->gave_up ? fmt::format("or more on {}, given up: not proven", batches)
+                                 : fmt::format("on {}, then set aside: not proven", batches);
     default:
       return fmt::format("on all {}", counted(std::ssize(result.best().steps), "batch"));
   }

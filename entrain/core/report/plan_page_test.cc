@@ -111,12 +111,15 @@ TEST(Ranked, OrdersStoppedAndSetAsidePlansByTheirTime) {
   add(result.plans, CandidateState::kSimulated, {200, 240}, 220);
   add(result.stopped, CandidateState::kStopped, {130}, 165);
   add(result.set_aside, CandidateState::kSetAside, {103}, 90);
+  add(result.set_aside, CandidateState::kSetAside, {104}, 90);
+  result.set_aside.back().gave_up = true;
   std::vector<std::string> lines;
   for (const RunnerUp& other : ranked(result)) {
     lines.push_back(std::to_string(std::llround(100 * other.ratio)) + " " + how_far(other, result));
   }
   EXPECT_EQ(lines,
             (std::vector<std::string>{"103 on 1 of 2 batches, then set aside: not proven",
+                                      "104 or more on 1 of 2 batches, given up: not proven",
                                       "150 at least, stopped after 1 of 2 batches",
                                       "200 on all 2 batches"}));
 }
