@@ -67,25 +67,6 @@ constexpr std::int64_t kFewExchanges = kDflopExchanges / 20;
 constexpr int kKicks = 4;         // random moves of a search that is stuck
 constexpr double kGrowth = 1.12;  // of the pieces after: twenty in a decade
 
-double worst_over(const Evaluated& candidate) {
-  double over = 0;
-  for (const ReplicaTimes& times : candidate.times) {
-    over = std::max(over, times.over);
-  }
-  return over;
-}
-
-bool better(const Evaluated& a, const Evaluated& b, const StepEvaluator& evaluator) {
-  if (!a.fits() || !b.fits()) {
-    return a.fits() || (!b.fits() && worst_over(a) < worst_over(b));
-  }
-  return evaluator.step_ns(a.times) < evaluator.step_ns(b.times);
-}
-
-double slowest_score(const Evaluated& candidate) {
-  return candidate.times[at(slowest_of(candidate.times))].score();
-}
-
 // The parts in order. A part that a budget does not reach is left out, and so are all after it;
 // pieces of the search may end early.
 class Sequence {
@@ -392,20 +373,43 @@ class Sequence {
     return std::count(faster.begin(), faster.end(), 0) == 0;
   }
 
-  // The evaluator replays each replica by its fastest rule again, and rules are near that are near
-  // on the slowest.
+  // The same where every replica has a time, by whatever rule: the slowest is timed by its fastest
+  // one until no other ends later.
+  bool time_slowest(Evaluated& candidate) {
+    const std::int64_t latest = best_.times[at(slowest_of(best_.times))].total_ns;
+    std::vector<char> by_fastest(candidate.times.size(), 0);
+    for (int slow = slowest_of(candidate.times); by_fastest[at(slow)] == 0;
+         slow = slowest_of(candidate.times)) {
+      ReplicaTimes& times = candidate.times[at(slow)];
+      evaluator_.use_rule(slow, times);
+      times = evaluator_.choose_rule(candidate.placement, slow);
+      by_fastest[at(slow)] = 1;
+      if (times.total_ns >= latest) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+  // The evaluator times each replica by the rule of its last time again. Of a candidate over the
+  // limits every rule is near.
   Evaluated resumed(const Evaluated& candidate) {
     for (int replica = 0; replica < request_.plan->replicas; ++replica) {
       evaluator_.use_rule(replica, candidate.times[at(replica)]);
     }
-    if (evaluator_.has_rules()) {
+    if (evaluator_.has_rules() && !candidate.fits()) {
       evaluator_.choose_rule(candidate.placement, slowest_of(candidate.times));
     }
     return candidate;
   }
 
   void offer(Evaluated candidate) {
-    if (candidate.times.empty() || evaluator_.has_rules()) {
+    const bool has_times = !candidate.times.empty();
+    if (has_times && evaluator_.has_rules() && candidate.fits() && best_.fits()) {
+      if (!time_slowest(candidate)) {
+        return;
+      }
+    } else if (!has_times || evaluator_.has_rules()) {
       if (!best_.fits()) {
         candidate = timed(std::move(candidate));
       } else if (!time_while_faster(candidate)) {
@@ -416,14 +420,14 @@ class Sequence {
       std::swap(candidate, best_);
     }
     keep_over(std::move(candidate));
-    if (over_ && best_.fits() && slowest_score(*over_) >= slowest_score(best_)) {
+    if (over_ && best_.fits() && over_->slowest_score() >= best_.slowest_score()) {
       over_.reset();
     }
   }
 
   // The fastest of what lost for its bytes alone.
   void keep_over(Evaluated candidate) {
-    if (!candidate.fits() && (!over_ || slowest_score(candidate) < slowest_score(*over_))) {
+    if (!candidate.fits() && (!over_ || candidate.slowest_score() < over_->slowest_score())) {
       over_ = std::move(candidate);
     }
   }

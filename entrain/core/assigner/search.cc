@@ -311,6 +311,25 @@ bool Evaluated::fits() const {
       times.begin(), times.end(), [](const ReplicaTimes& replica) { return replica.fits(); });
 }
 
+double Evaluated::worst_over() const {
+  double over = 0;
+  for (const ReplicaTimes& replica : times) {
+    over = std::max(over, replica.over);
+  }
+  return over;
+}
+
+double Evaluated::slowest_score() const {
+  return times[at(slowest_of(times))].score();
+}
+
+bool better(const Evaluated& a, const Evaluated& b, const StepEvaluator& evaluator) {
+  if (!a.fits() || !b.fits()) {
+    return a.fits() || (!b.fits() && a.worst_over() < b.worst_over());
+  }
+  return evaluator.step_ns(a.times) < evaluator.step_ns(b.times);
+}
+
 Evaluated local_search(const AssignRequest& request,
                        const BatchLoads& loads,
                        std::int64_t bound_ns,

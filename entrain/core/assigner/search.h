@@ -19,7 +19,12 @@ struct Evaluated {
   std::vector<ReplicaTimes> times;  // [replica]
 
   [[nodiscard]] bool fits() const;
+  [[nodiscard]] double worst_over() const;  // the most of ReplicaTimes::over
+  [[nodiscard]] double slowest_score() const;
 };
+
+// As of a replica: within the limits first, then nearer to them, then the shorter step.
+bool better(const Evaluated& a, const Evaluated& b, const StepEvaluator& evaluator);
 
 // The order of penalised times.
 inline bool slower_last(const ReplicaTimes& a, const ReplicaTimes& b) {
