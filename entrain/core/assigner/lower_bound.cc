@@ -88,7 +88,7 @@ class Bound {
   }
 
   void add_encoder(int sample, int m, const Span& span, bool llm_here, Demand& demand) const {
-    ways_.for_each_unit(m, sample, [&](int unit) {
+    ways_.for_each_run(m, sample, [&](int unit, int /*count*/) {
       demand.head = std::min(demand.head, ways_.forward_until(m, span.low, unit));
       if (span.low_backward >= 0 && !forwards_only_) {
         demand.tail = std::min(demand.tail, ways_.way_back(m, span.low_backward, unit).latest);
@@ -158,8 +158,8 @@ class Bound {
       encoder_here = true;
       encoder_backward_here = encoder_backward_here || spans[at(m)].low_backward >= 0;
       add_encoder(sample, m, spans[at(m)], llm_here, demand);
-      ways_.for_each_unit(m, sample, [&](int unit) {
-        demand.work += work_on(m, lane, spans[at(m)], unit, ways_.module(m).first_backward);
+      ways_.for_each_run(m, sample, [&](int unit, int count) {
+        demand.work += count * work_on(m, lane, spans[at(m)], unit, ways_.module(m).first_backward);
       });
     }
     if (llm_here) {
@@ -255,10 +255,9 @@ class Bound {
   // What certainly follows a backward on a stage.
   [[nodiscard]] int64_t least_behind(int m, int s) const {
     int64_t least = kNever;
-    const int units = costs_.modules[at(m)].first_unit.back();
-    for (int unit = 0; unit < units; ++unit) {
-      least = std::min(least, ways_.way_back(m, s, unit).latest);
-    }
+    costs_.modules[at(m)].for_each_run([&](std::size_t unit, int /*count*/) {
+      least = std::min(least, ways_.way_back(m, s, static_cast<int>(unit)).latest);
+    });
     return std::max(least == kNever ? 0 : least, ways_.reduce(ways_.module(m).lane[at(s)]));
   }
 
@@ -286,11 +285,11 @@ class Bound {
     const bool trainable = ways_.module(m).trainable;
     for (int sample = 0; sample < costs_.num_samples; ++sample) {
       PassingSample segments;
-      ways_.for_each_unit(m, sample, [&](int unit) {
+      ways_.for_each_run(m, sample, [&](int unit, int count) {
         PassingSample segment{.least = kNever};
         pass(m, unit, 0, trainable ? last_back : ways_.num_stages(m), segment);
         segments.length = std::max(segments.length, segment.length);
-        segments.least += segment.least;
+        segments.least += count * segment.least;
       });
       if (segments.length > 0) {
         pass(llm_, sample, 0, trainable ? 0 : last_back, segments);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/oracle/hand_cases.h"
+#include "tests/oracle/paper_costs.h"
 
 namespace entrain {
 namespace {
@@ -88,6 +89,28 @@ TEST(StepLowerBound, CountsReductionAndOptimizer) {
   EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{120 + 5});
   hand.plan.replicas = 2;
   EXPECT_EQ(step_lower_bound(hand.plan, hand.costs, "1f1b"), nanoseconds{60 + 7 + 5});
+}
+
+TEST(StepLowerBound, IsTheSameWhetherRunsAreKnown) {
+  const Plan plan = oracle::paper_plan();
+  StepCosts costs =
+      step_costs(oracle::paper_model(), plan, oracle::paper_profile(), oracle::batch_of_runs());
+  ASSERT_EQ(costs.modules[0].runs.size(), 5U);
+  StepCosts without = costs;
+  without.modules[0].runs.clear();
+  for (const bool heavy_encoder : {false, true}) {
+    for (StepCosts* of : {&costs, &without}) {
+      for (StageCosts& stage : of->modules[0].stages) {
+        for (UnitCost& unit : stage.units) {
+          unit.time.forward *= heavy_encoder ? 100 : 1;
+        }
+      }
+    }
+    for (const char* schedule : {"1f1b", "entrain"}) {
+      EXPECT_EQ(step_lower_bound(plan, costs, schedule), step_lower_bound(plan, without, schedule))
+          << schedule << (heavy_encoder ? ", encoders bind" : "");
+    }
+  }
 }
 
 }  // namespace

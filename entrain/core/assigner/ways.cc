@@ -104,15 +104,19 @@ int64_t Ways::transfer(int m, int s, int unit) const {
   return transfer_time(costs_.link, module.stages[at(s)]->units[at(unit)].output_bytes).count();
 }
 
-// Prefix sums over every unit's stages, for many ranges.
+// Prefix sums over every run's stages, for many ranges.
 void Ways::measure_ways(int m) {
   Module& module = modules_[at(m)];
-  const int units = costs_.modules[at(m)].first_unit.back();
-  const std::size_t size = at(units) * (module.stages.size() + 1);
+  costs_.modules[at(m)].for_each_run([&](std::size_t /*unit*/, int count) {
+    module.run_of.insert(module.run_of.end(), at(count), static_cast<int>(module.counts.size()));
+    module.counts.push_back(count);
+  });
+  const std::size_t size = module.counts.size() * (module.stages.size() + 1);
   module.forward_before.assign(size, 0);
   module.backward_before.assign(size, 0);
   module.latest_before.assign(size, kNothing);
-  for (int unit = 0; unit < units; ++unit) {
+  costs_.modules[at(m)].for_each_run([&](std::size_t first_unit, int /*count*/) {
+    const auto unit = static_cast<int>(first_unit);
     const int first = m == llm_ ? first_llm_backward(unit) : module.first_backward;
     for (int s = 0; s < num_stages(m); ++s) {
       const std::size_t here = module.number(unit, s);
@@ -126,7 +130,7 @@ void Ways::measure_ways(int m) {
                                 behind(m, s, unit) - module.backward_before[here])
                      : kNothing;
     }
-  }
+  });
 }
 
 int64_t Ways::forward_until(int m, int end, int unit) const {
@@ -150,7 +154,7 @@ void Ways::collect_samples() {
   for (int sample = 0; sample < costs_.num_samples; ++sample) {
     Sample& of = samples_[at(sample)];
     for (int m = 0; m < llm_; ++m) {
-      for_each_unit(m, sample, [&](int unit) {
+      for_each_run(m, sample, [&](int unit, int /*count*/) {
         of.llm_backward = of.llm_backward || modules_[at(m)].trainable;
         const int64_t way = forward_until(m, num_stages(m), unit);
         of.encoder_forward = std::max(of.encoder_forward, way);

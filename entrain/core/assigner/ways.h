@@ -32,7 +32,7 @@ struct WayBack {
 };
 
 // All times in ns; `unit` is a unit of module `m`: a segment of an encoder or a sample of the LLM.
-// Construction costs O(units × stages), every answer O(1).
+// Construction costs O(units + runs × stages), see ModuleCosts::runs, every answer O(1).
 class Ways {
  public:
   // One module as the bounds see it.
@@ -41,7 +41,9 @@ class Ways {
     int first_backward = 0;  // first stage that takes backward by its own module's weights
     bool trainable = false;  // anything in it
     std::vector<const StageCosts*> stages;
-    // Of every unit's ways, at [unit × (stages + 1) + stage]:
+    std::vector<int> run_of;  // [unit]
+    std::vector<int> counts;  // [run] units
+    // Of every run's ways, at number(): those of equal units are equal.
     std::vector<std::int64_t> forward_before;   // forward and transfers to reach the stage
     std::vector<std::int64_t> backward_before;  // backward of the stages before it
     // Of the stages before it that take backward: the most by which what follows one of their
@@ -49,7 +51,7 @@ class Ways {
     std::vector<std::int64_t> latest_before;
 
     [[nodiscard]] std::size_t number(int unit, int stage) const {
-      return at(unit) * (stages.size() + 1) + at(stage);
+      return at(run_of[at(unit)]) * (stages.size() + 1) + at(stage);
     }
   };
 
@@ -96,11 +98,15 @@ class Ways {
   // `encoder_latest` is known.
   [[nodiscard]] std::int64_t llm_round_trip(int sample, std::int64_t encoder_latest) const;
 
+  // visit(unit, count) for the first unit of every run of the sample's.
   template <class Visit>
-  void for_each_unit(int m, int sample, Visit visit) const {
+  void for_each_run(int m, int sample, Visit visit) const {
     const std::vector<int>& first = costs_.modules[at(m)].first_unit;
-    for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
-      visit(unit);
+    const Module& of = modules_[at(m)];
+    for (int unit = first[at(sample)]; unit < first[at(sample + 1)];) {
+      const int count = of.counts[at(of.run_of[at(unit)])];
+      visit(unit, count);
+      unit += count;
     }
   }
 
