@@ -133,6 +133,9 @@ class CaseRunner {
     } else if (!at_plan_slots(assignment, inputs_.plan)) {
       Plan plan = plan_;
       plan.num_slots = inputs_.plan.num_slots;
+      // A long search for the step time need not be made twice.
+      plan.limits.evaluations =
+          std::min(plan.limits.evaluations, default_evaluations(plan.replicas));
       AssignRequest request = request_;
       request.plan = &plan;
       request.options.choose_slots = false;
