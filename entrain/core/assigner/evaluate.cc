@@ -98,16 +98,21 @@ void StepEvaluator::place_chunks(const Placement& placement, int replica) {
     return !placement.chunks[at(sample)].empty();
   });
   if (of.in_chunks) {
-    const std::vector<ModuleGroups> groups =
-        build_groups(to_assignment(costs_, placement, replica), costs_);
-    of.chunked = replica_graph(graph_.stages(), costs_, groups);
+    of.groups = build_groups(to_assignment(costs_, placement, replica), costs_);
+    of.chunked = graph_without_costs(graph_.stages(), graph_.kind_of_stage(), of.groups);
     of.shape = of.chunked.shape();
   }
 }
 
 const ReplicaGraph& StepEvaluator::graph_of(int replica) {
-  const Orders& of = orders_[at(replica)];
-  return of.in_chunks ? of.chunked : graph_.graph(replica);
+  Orders& of = orders_[at(replica)];
+  if (!of.in_chunks) {
+    return graph_.graph(replica);
+  }
+  if (of.chunked.costs.empty()) {
+    fill_costs(graph_.stages(), costs_, of.groups, of.chunked);
+  }
+  return of.chunked;
 }
 
 ReplicaTimes StepEvaluator::evaluate(const Placement& placement,
@@ -221,7 +226,7 @@ void StepEvaluator::keep_chain(const Placement& placement, int replica) {
   of.last.shape = 0;
   graph_.keep(replica);
   path_.forget(replica);
-  if (fixed_orders() && !of.in_chunks && of.kept.shape != 0) {
+  if (fixed_orders() && of.kept.shape != 0) {
     path_.set(placement, replica, graph_of(replica), of.kept.of);
   }
 }

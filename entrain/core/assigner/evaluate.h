@@ -161,8 +161,9 @@ class StepEvaluator {
   };
   struct Orders {
     std::uint64_t shape = 0;  // of the last placement
-    bool in_chunks = false;   // whether that has any: its graph is `chunked`
-    ReplicaGraph chunked;
+    bool in_chunks = false;   // whether that has any: its graph is `chunked`, of `groups`
+    std::vector<ModuleGroups> groups;
+    ReplicaGraph chunked;        // without costs until it is asked for
     Shaped<CriticalChain> last;  // of the last evaluate_placed(), if that was done
     Shaped<CriticalChain> kept;
     std::vector<Shaped<OrderReplay>> known;  // if fixed; steps alone until they are replayed

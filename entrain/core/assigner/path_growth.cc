@@ -38,6 +38,9 @@ void PathGrowth::set(const Placement& placement,
     weights.assign(kinds * at(graph.num_slots), {});
     for (int number = graph.first_group[at(module)]; number < graph.end_of(module); ++number) {
       const GraphGroup& group = graph.group(number);
+      if (graph.is_llm(number) && group.turn != group.slot) {
+        continue;  // chunks that others follow
+      }
       for (std::size_t kind = 0; kind < kinds; ++kind) {
         Weight& weight = weights[at(group.slot) * kinds + kind];
         const Weight& add = of_cost[at(group.first_cost) + kind];

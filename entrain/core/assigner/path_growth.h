@@ -18,8 +18,8 @@ class PathGrowth {
   // Both must outlive it.
   PathGrowth(const PlacementGraph& graph, const StepCosts& costs, int replicas);
 
-  // The replica's path; `graph`: of the placement, whose chain it is.
-  // Requires  whole samples: no chunks in the replica.
+  // The replica's path; `graph`: of the placement, whose chain it is. Chunks that others follow do
+  // not count: edits that change them say so.
   // Cost      O(path + groups + samples).
   void set(const Placement& placement,
            int replica,

@@ -82,6 +82,7 @@ struct ChunkWeights {
   // Bytes that the largest recomputed layer restores: of decoders per token, of the output head
   // per target token. A chunk has the larger of the two.
   CostWeights recompute_largest{};
+  bool operator==(const ChunkWeights&) const = default;
 };
 
 struct StageCosts {

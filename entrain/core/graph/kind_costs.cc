@@ -55,7 +55,9 @@ KindCosts::KindCosts(const ModuleCosts& from, std::vector<int>& kind_of_stage)
 
 bool KindCosts::costs_as(const StageCosts& stage, std::size_t kind) const {
   const std::span<const UnitCost> units = kinds[kind];
-  return launch[kind] == launch_of(stage) &&
+  const StageCosts& of_kind = *stage_of[kind];
+  return launch[kind] == launch_of(stage) && of_kind.chunk_weights == stage.chunk_weights &&
+         of_kind.key_value_bytes_per_token == stage.key_value_bytes_per_token &&
          (stage.units.begin() == units.data() ||
           std::equal(units.begin(),
                      units.end(),
@@ -76,6 +78,7 @@ std::vector<std::int64_t> KindCosts::find_kinds(const ModuleCosts& from,
     if (kind == kinds.size()) {
       kinds.emplace_back(stage.units.begin(), stage.units.size());
       launch.push_back(launch_of(stage));
+      stage_of.push_back(&stage);
       result.push_back(0);
     }
     ++result[kind];

@@ -33,6 +33,7 @@ struct KindCosts {
   std::vector<std::span<const UnitCost>> kinds;  // the units of a stage of each
   std::vector<GraphUnit> sums;                   // [sample × kinds + kind]
   std::vector<GraphUnit> launch;                 // [kind] launch constants
+  std::vector<const StageCosts*> stage_of;       // [kind] the first of its stages
   std::vector<std::int64_t> work;  // [number] nanoseconds forward and backward over all stages
   std::int64_t launch_work = 0;    // likewise of the launch constants
 

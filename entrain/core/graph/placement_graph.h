@@ -24,6 +24,7 @@ class PlacementGraph {
   [[nodiscard]] PlacementGraph fresh() const { return {*this, replicas_.size()}; }
 
   [[nodiscard]] const StageGraph& stages() const { return stages_; }
+  [[nodiscard]] const std::vector<int>& kind_of_stage() const { return kind_; }
 
   // Takes the placement of a replica. Its graph is built once it is asked for, and may be the one
   // it has: a search asks only for those that it simulates.

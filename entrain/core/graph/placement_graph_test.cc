@@ -9,6 +9,7 @@
 
 #include "entrain/core/graph/groups.h"
 
+#include "tests/oracle/case_count.h"
 #include "tests/oracle/placements.h"
 #include "tests/oracle/random_cases.h"
 
@@ -159,6 +160,26 @@ TEST(PlacementGraph, ChangesWithThePlacement) {
     }
   }
   EXPECT_GT(of_a_known_shape, 100);
+}
+
+// Stages of one kind share their costs; chunks have kinds of stages, too.
+TEST(PlacementGraph, HasKindsOfStagesThatCostTheSameForChunks) {
+  int fewer = 0;
+  for (int i = 0; i < oracle::case_count(200); ++i) {
+    Rng rng(20261130, static_cast<std::uint64_t>(i));
+    const oracle::RandomCase of = oracle::make_random_case(rng, {.chunks = true, .alike = true});
+    const PlacementGraph builder(of.plan, of.costs);
+    const std::vector<ModuleGroups> groups = build_groups(of.assignment.replicas[0], of.costs);
+    ReplicaGraph graph = graph_without_costs(builder.stages(), builder.kind_of_stage(), groups);
+    const std::uint64_t shape = graph.shape();
+    fill_costs(builder.stages(), of.costs, groups, graph);
+    const ReplicaGraph expected = through_groups(of, 0);
+    expect_equal(builder.stages(), graph, expected, "case " + std::to_string(i));
+    ASSERT_FALSE(HasFatalFailure());
+    ASSERT_EQ(shape, expected.shape());
+    fewer += graph.costs.size() < expected.costs.size() ? 1 : 0;
+  }
+  EXPECT_GT(fewer, oracle::met_count(20));
 }
 
 // Some samples of the replica to other slots, or to another replica; their segments apart.

@@ -75,25 +75,40 @@ StageGraph stages_on(const std::vector<int>& num_stages,
   return graph;
 }
 
+GraphUnit cost_of(
+    const StageGraph& stages, const StepCosts& costs, const Group& group, int module, int index) {
+  const StageCosts& stage = costs.modules[at(module)].stages[at(index)];
+  GraphUnit unit;
+  add({.time = stage.launch}, unit);
+  for (const WorkItem& item : group.items) {
+    if (item.is_chunk()) {
+      add(unit_cost(costs, module, index, item), unit);
+      unit.key_value_bytes += key_value_bytes(costs, index, item);
+    } else {
+      add(stage.units[at(costs.unit_of(module, item))], unit);
+    }
+  }
+  unit.transfer_ns = transfer_time(stages.link, unit.output_bytes).count();
+  return unit;
+}
+
 class GraphBuilder {
  public:
   GraphBuilder(const StageGraph& stages,
-               const StepCosts& costs,
+               const std::vector<int>& kind,
                const std::vector<ModuleGroups>& groups)
-      : stages_(stages), costs_(costs), groups_(groups) {}
+      : stages_(stages), groups_(groups) {
+    graph_.kind = kind;
+  }
 
   ReplicaGraph build() {
     graph_.num_slots = groups_.empty() ? 0 : static_cast<int>(groups_.back().size());
     reserve();
-    for (const StageGraph::Stage& stage : stages_.stages) {
-      graph_.kind.push_back(stage.stage);
-    }
     for (int module = 0; module <= stages_.llm; ++module) {
       graph_.first_group.push_back(static_cast<int>(graph_.groups.size()));
       add_module(module);
     }
     graph_.first_group.push_back(static_cast<int>(graph_.groups.size()));
-    graph_.num_units = static_cast<int>(graph_.costs.size());
     link_chunks();
     link_encoders();
     graph_.link();
@@ -103,26 +118,24 @@ class GraphBuilder {
  private:
   void reserve() {
     std::size_t groups = 0;
-    std::size_t units = 0;
     std::size_t parts = 0;
-    for (std::size_t module = 0; module < groups_.size(); ++module) {
-      std::size_t of_module = 0;
-      for (const std::vector<Group>& of_slot : groups_[module]) {
-        of_module += of_slot.size();
+    for (const ModuleGroups& of_module : groups_) {
+      for (const std::vector<Group>& of_slot : of_module) {
+        groups += of_slot.size();
         for (const Group& group : of_slot) {
           parts += group.llm_slots.size();
         }
       }
-      groups += of_module;
-      units += of_module * at(stages_.num_stages(static_cast<int>(module)));
     }
     graph_.groups.reserve(groups);
-    graph_.costs.reserve(units);
     graph_.served.reserve(parts);
     from_.reserve(groups);
   }
 
   void add_module(int module) {
+    const int num_stages = stages_.num_stages(module);
+    const auto kinds = graph_.kind.begin() + stages_.number(module, 0);
+    const int num_kinds = *std::max_element(kinds, kinds + num_stages) + 1;
     for (int slot = 0; slot < graph_.num_slots; ++slot) {
       graph_.first_of_slot.push_back(static_cast<int>(graph_.groups.size()));
       const std::vector<Group>& of_slot = groups_[at(module)][at(slot)];
@@ -133,34 +146,16 @@ class GraphBuilder {
         group.module = module;
         group.slot = slot;
         group.group = static_cast<int>(g);
-        group.first_unit = group.first_cost = static_cast<int>(graph_.costs.size());
+        group.first_unit = std::exchange(graph_.num_units, graph_.num_units + num_stages);
+        group.first_cost = std::exchange(num_costs_, num_costs_ + num_kinds);
         group.first_backward = static_cast<int>(first - from.takes_backward.begin());
         group.turn = group.completing = slot;
         graph_.groups.push_back(group);
         from_.push_back(&from);
         has_links_ = has_links_ || !from.earlier.empty() || !from.later.empty();
-        add_costs(module, from);
       }
     }
     graph_.first_of_slot.push_back(static_cast<int>(graph_.groups.size()));
-  }
-
-  void add_costs(int module, const Group& group) {
-    for (int index = 0; index < stages_.num_stages(module); ++index) {
-      const StageCosts& stage = costs_.modules[at(module)].stages[at(index)];
-      GraphUnit unit;
-      add({.time = stage.launch}, unit);
-      for (const WorkItem& item : group.items) {
-        if (item.is_chunk()) {
-          add(unit_cost(costs_, module, index, item), unit);
-          unit.key_value_bytes += key_value_bytes(costs_, index, item);
-        } else {
-          add(stage.units[at(costs_.unit_of(module, item))], unit);
-        }
-      }
-      unit.transfer_ns = transfer_time(stages_.link, unit.output_bytes).count();
-      graph_.costs.push_back(unit);
-    }
   }
 
   [[nodiscard]] int llm_group(const LlmGroupRef& ref) const {
@@ -237,9 +232,9 @@ class GraphBuilder {
   }
 
   const StageGraph& stages_;
-  const StepCosts& costs_;
   const std::vector<ModuleGroups>& groups_;
   ReplicaGraph graph_;
+  int num_costs_ = 0;
   std::vector<const Group*> from_;  // [group]
   bool has_links_ = false;          // between chunks
 };
@@ -394,7 +389,35 @@ std::vector<int> releasing_order(const ReplicaGraph& graph) {
 ReplicaGraph replica_graph(const StageGraph& stages,
                            const StepCosts& costs,
                            const std::vector<ModuleGroups>& groups) {
-  return GraphBuilder(stages, costs, groups).build();
+  std::vector<int> kind;
+  for (const StageGraph::Stage& stage : stages.stages) {
+    kind.push_back(stage.stage);
+  }
+  ReplicaGraph graph = graph_without_costs(stages, kind, groups);
+  fill_costs(stages, costs, groups, graph);
+  return graph;
+}
+
+ReplicaGraph graph_without_costs(const StageGraph& stages,
+                                 const std::vector<int>& kind,
+                                 const std::vector<ModuleGroups>& groups) {
+  return GraphBuilder(stages, kind, groups).build();
+}
+
+void fill_costs(const StageGraph& stages,
+                const StepCosts& costs,
+                const std::vector<ModuleGroups>& groups,
+                ReplicaGraph& graph) {
+  graph.costs.clear();
+  for (const GraphGroup& of : graph.groups) {
+    const Group& group = groups[at(of.module)][at(of.slot)][at(of.group)];
+    for (int index = 0; index < stages.num_stages(of.module); ++index) {
+      const int cost = graph.cost_index(of, stages.number(of.module, index));
+      if (at(cost) == graph.costs.size()) {  // the first stage of its kind
+        graph.costs.push_back(cost_of(stages, costs, group, of.module, index));
+      }
+    }
+  }
 }
 
 StepGraph step_graph(const Program& program, const StepCosts& costs) {

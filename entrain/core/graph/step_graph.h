@@ -225,6 +225,17 @@ ReplicaGraph replica_graph(const StageGraph& stages,
                            const StepCosts& costs,
                            const std::vector<ModuleGroups>& groups);
 
+// The same in two parts, for a search that asks few of its graphs for costs.
+// kind: ReplicaGraph::kind, by first stage within each module.
+// Cost    O(groups + parts), and O(items × kinds).
+ReplicaGraph graph_without_costs(const StageGraph& stages,
+                                 const std::vector<int>& kind,
+                                 const std::vector<ModuleGroups>& groups);
+void fill_costs(const StageGraph& stages,
+                const StepCosts& costs,
+                const std::vector<ModuleGroups>& groups,
+                ReplicaGraph& graph);
+
 // The graph of a whole step.
 struct StepGraph {
   StageGraph stages;
