@@ -222,12 +222,11 @@ OrderReplay* StepEvaluator::known_orders(int replica) {
 
 void StepEvaluator::keep_chain(const Placement& placement, int replica) {
   Orders& of = orders_[at(replica)];
-  std::swap(of.kept, of.last);
-  of.last.shape = 0;
+  of.kept = std::exchange(of.last.shape, 0);
   graph_.keep(replica);
   path_.forget(replica);
-  if (fixed_orders() && of.kept.shape != 0) {
-    path_.set(placement, replica, graph_of(replica), of.kept.of);
+  if (of.kept != 0) {
+    path_.set(placement, replica, graph_of(replica), of.last.of);
   }
 }
 
@@ -238,10 +237,10 @@ ReplicaTimes StepEvaluator::find_chain(const Placement& placement, int replica) 
   return times;
 }
 
-std::int64_t StepEvaluator::chain_ns(const PlacementEdit& edit, int replica) {
+bool StepEvaluator::place_known(const PlacementEdit& edit, int replica) {
   place(edit, replica);
-  const Shaped<CriticalChain>& kept = orders_[at(replica)].kept;
-  return kept.shape == orders_[at(replica)].shape ? kept.of.length(graph_of(replica)) : 0;
+  const Orders& of = orders_[at(replica)];
+  return fixed_orders() ? known_orders(replica) != nullptr : of.shape == of.kept;
 }
 
 bool StepEvaluator::fits(const Placement& placement, int replica) {

@@ -97,35 +97,22 @@ class StepEvaluator {
   // Whether choose_rule() has a choice.
   [[nodiscard]] bool has_rules() const { return schedule_.choice == RuleChoice::kFastest; }
 
-  // The length, with the placement's costs, of the chain that was kept of the replica; 0 where it
-  // is of other groups than the placement's. Where the schedule fixes the lanes' orders, the
-  // replica takes no less. Elsewhere orders may change, and the chain is a guess.
-  //
-  // Requires  the replica's last find_chain(), or keep_chain(), was of the placement before the
-  //           edit.
-  // Cost      that of PlacementGraph::place() of an edit; where the groups are the chain's, that of
-  //           PlacementGraph::graph() and O(terms).
-  std::int64_t chain_ns(const PlacementEdit& edit, int replica);
   // The placement of the replica's last evaluate_placed() is the one that the next edits start
   // from.
   void keep_chain(const Placement& placement, int replica);
   // evaluate() and keep_chain() of a placement.
   ReplicaTimes find_chain(const Placement& placement, int replica);
-  // Where orders are fixed, by how much an edit makes the chain that was kept longer.
+  // By how much an edit makes the path that was kept longer; where orders are found it is a guess.
   std::int64_t path_growth(const PlacementEdit& edit, int replica) {
     return path_.of(edit, replica);
   }
-  // Takes the edited placement for evaluate_placed(). Whether that will be a replay.
-  // Requires  as chain_ns().
-  bool place_known(const PlacementEdit& edit, int replica) {
-    place(edit, replica);
-    return known_orders(replica) != nullptr;
-  }
+  // Takes the edited placement for evaluate_placed(). Whether its groups are those of a path that
+  // is known: of the kept one, or, where the schedule fixes orders, of one that can be replayed.
+  // Requires  the replica's last find_chain(), or keep_chain(), was of the placement before the
+  //           edit.
+  bool place_known(const PlacementEdit& edit, int replica);
   // Whether the schedule fixes the lanes' orders whatever the times are.
   [[nodiscard]] bool fixed_orders() const;
-  // Whether no chain is known of the replica, of whatever groups.
-  [[nodiscard]] bool lacks_chain(int replica) const { return orders_[at(replica)].kept.shape == 0; }
-
   // The step time that simulate() gives for the program of all replicas; an upper bound of it if
   // reductions overlap compute (StepCosts::reduce_buckets), computed as if they ran at the end.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaTimes>& replicas) const;
@@ -163,9 +150,9 @@ class StepEvaluator {
     std::uint64_t shape = 0;  // of the last placement
     bool in_chunks = false;   // whether that has any: its graph is `chunked`, of `groups`
     std::vector<ModuleGroups> groups;
-    ReplicaGraph chunked;        // without costs until it is asked for
-    Shaped<CriticalChain> last;  // of the last evaluate_placed(), if that was done
-    Shaped<CriticalChain> kept;
+    ReplicaGraph chunked;                    // without costs until it is asked for
+    Shaped<CriticalChain> last;              // of the last evaluate_placed(), if that was done
+    std::uint64_t kept = 0;                  // shape of the kept path; 0: none
     std::vector<Shaped<OrderReplay>> known;  // if fixed; steps alone until they are replayed
     std::size_t oldest = 0;
   };

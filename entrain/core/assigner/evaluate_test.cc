@@ -149,12 +149,11 @@ TEST(StepEvaluator, ChoosesNoRuleThatEndsTooLate) {
   }
 }
 
-// Along a walk by moves: an evaluation keeps a chain as long as what it timed. Where orders are
-// fixed, it bounds the time of what comes after, and what is replayed takes what a simulation says.
-TEST(StepEvaluator, ReplaysOrdersAndKeepsChains) {
+// Along a walk by moves: where orders are fixed, what is replayed takes what a simulation says, and
+// a path that stays the longest grows as foretold.
+TEST(StepEvaluator, ReplaysOrdersAndKeepsPaths) {
   constexpr std::uint64_t kSeed = 20261125;
   int replays = 0;
-  int bounds = 0;
   int foretold = 0;
   for (int i = 0; i < 400; ++i) {
     Rng rng(kSeed, static_cast<std::uint64_t>(i));
@@ -181,8 +180,6 @@ TEST(StepEvaluator, ReplaysOrdersAndKeepsChains) {
         const std::string what =
             schedule + ", case " + std::to_string(i) + "\n" + oracle::describe(of);
         const std::int64_t growth = evaluator.path_growth(edit, 0);
-        const std::int64_t known = evaluator.chain_ns(edit, 0);
-        foretold += fixed && known != before && known - before == growth ? 1 : 0;
         edit.keep();
         const int simulations = evaluator.simulations();
         const ReplicaTimes times = evaluator.find_chain(placement, 0);
@@ -191,11 +188,9 @@ TEST(StepEvaluator, ReplaysOrdersAndKeepsChains) {
         ASSERT_TRUE(fixed || !replayed) << what;
         ASSERT_EQ(times.total_ns, simulated.total_ns) << what;
         ASSERT_TRUE(!evaluator.has_limits() || times.peak_bytes == simulated.peak_bytes) << what;
-        ASSERT_TRUE(!fixed || known <= times.total_ns) << what;
-        before = evaluator.chain_ns(edit, 0);
-        ASSERT_EQ(before, times.total_ns) << what;
+        foretold += replayed && growth != 0 && times.total_ns == before + growth ? 1 : 0;
+        before = times.total_ns;
         replays += replayed ? 1 : 0;
-        bounds += fixed && known > 0 ? 1 : 0;
         if (fixed && times.total_ns > 1) {
           ASSERT_FALSE(evaluator.evaluate(placement, 0, times.total_ns - 1).done) << what;
         }
@@ -204,7 +199,6 @@ TEST(StepEvaluator, ReplaysOrdersAndKeepsChains) {
     }
   }
   EXPECT_GT(replays, 3000);
-  EXPECT_GT(bounds, 3000);
   EXPECT_GT(foretold, 300);
 }
 

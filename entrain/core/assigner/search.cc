@@ -17,8 +17,7 @@ namespace entrain {
 namespace {
 
 constexpr double kFirstThreshold = 1e-4;  // of the step time
-constexpr int kUnknownGroups = 8;         // one of so many moves to groups without a chain is timed
-constexpr int kGuesses = 8;               // likewise of moves that a guessed chain speaks against
+constexpr int kUnknownGroups = 8;         // one of so many moves to groups without a path is timed
 constexpr int kDraws = 30;                // for each evaluation, at most
 constexpr int kDrawsOfMany = 20;          // likewise in a group of kManyReplicas or more
 constexpr int kManyReplicas = 16;
@@ -122,22 +121,9 @@ class PlacementSearch {
     return kFirstThreshold * std::max(0.0, 1.0 - part);
   }
 
-  // Whether the norm may fall, by what the kept chains say.
+  // Takes the changed placement. Whether the norm may fall, by what the kept paths say.
   bool promising(const Changed& changed) {
-    return evaluator_.fixed_orders() ? shorter_path(changed) : shorter_chain(changed);
-  }
-
-  bool shorter_path(const Changed& changed) {
-    double norm = norm_;
-    bool unknown = false;
-    for (int i = 0; i < changed.count; ++i) {
-      const int replica = changed.replica[i];
-      const std::int64_t growth = evaluator_.path_growth(edit_, replica);
-      unknown = unknown || growth == std::numeric_limits<std::int64_t>::min();
-      const auto time = static_cast<double>(current_.times[at(replica)].total_ns + growth);
-      norm += sixteenth_power(time / reference_) - powers_[at(replica)];
-    }
-    if (!unknown && norm >= norm_) {
+    if (no_shorter_path(changed)) {
       return false;
     }
     bool known = true;
@@ -147,19 +133,19 @@ class PlacementSearch {
     return known || rng_.below(kUnknownGroups) == 0;
   }
 
-  bool shorter_chain(const Changed& changed) {
+  // Whether the paths of all changed replicas are known, and the norm of their times is no smaller.
+  bool no_shorter_path(const Changed& changed) {
     double norm = norm_;
-    bool unknown = false;
     for (int i = 0; i < changed.count; ++i) {
       const int replica = changed.replica[i];
-      const std::int64_t chain = evaluator_.chain_ns(edit_, replica);
-      unknown = unknown || (chain == 0 && !evaluator_.lacks_chain(replica));
-      norm += sixteenth_power(static_cast<double>(chain) / reference_) - powers_[at(replica)];
+      const std::int64_t growth = evaluator_.path_growth(edit_, replica);
+      if (growth == std::numeric_limits<std::int64_t>::min()) {
+        return false;
+      }
+      const auto time = static_cast<double>(current_.times[at(replica)].total_ns + growth);
+      norm += sixteenth_power(time / reference_) - powers_[at(replica)];
     }
-    if (unknown) {
-      return rng_.below(kUnknownGroups) == 0;
-    }
-    return norm < norm_ || rng_.below(kGuesses) == 0;
+    return norm >= norm_;
   }
 
   bool accept(const Changed& changed) {

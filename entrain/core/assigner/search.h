@@ -68,13 +68,12 @@ struct SearchPiece {
 // Three of five moves are on the slowest replica. A move is kept if the 16-norm of the replicas'
 // penalised times (evaluate.h) rises by at most a threshold, which falls from 1e-4 of the step to
 // 0: replicas that are not the slowest improve too. A simulation stops as soon as its move cannot
-// be kept, and most moves are left out before.
-// - Where the schedule fixes the lanes' orders: those that leave a replica's critical path as long
-//   as it was (path_growth.h), and seven of eight to groups whose orders are not known. Orders that
-//   are known are replayed (order_replay.h), at a twentieth of a simulation's cost.
-// - Where it finds orders: seven of eight of those whose replica's critical chain, with the new
-//   costs, is no shorter, or is of other groups. There the slowest replica's rule is chosen again
-//   after every few moves that it kept.
+// be kept, and most moves are left out before: those that leave a replica's critical path as long
+// as it was (path_growth.h), and seven of eight to groups of which no path is known.
+// - Where the schedule fixes the lanes' orders, those that are known are replayed (order_replay.h),
+//   at a twentieth of a simulation's cost.
+// - Where it finds orders, a path may change with them, and is a guess. There the slowest replica's
+//   rule is chosen again after every few moves that it kept.
 // Returns the best step time seen that keeps the limits, or `start` if none was better. A larger
 // budget is another search, in which the threshold falls more slowly.
 //

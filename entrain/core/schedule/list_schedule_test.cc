@@ -1,5 +1,6 @@
 #include "entrain/core/schedule/list_schedule.h"
 
+#include <algorithm>
 #include <map>
 
 #include <gtest/gtest.h>
@@ -175,6 +176,37 @@ TEST(ListScheduler, KnowsTheTimesAndBytesOfTheOrdersItFinds) {
 }
 
 // Under a byte limit an order is found that keeps it, or strict 1F1B is what is left.
+// Terms that wait for each other, from the step's start to its end.
+TEST(ListScheduler, KnowsAChainAsLongAsTheReplicaTakes) {
+  int chains = 0;
+  for (int i = 0; i < 200; ++i) {
+    Rng rng(20261130, static_cast<std::uint64_t>(i));
+    const RandomCase of = make_random_case(rng, {.chunks = i % 3 == 0});
+    const Replica replica(of, 0);
+    ListScheduler scheduler(replica.stages(), {});
+    scheduler.set_lane_end(std::vector<std::int64_t>(replica.stages().lanes.size(), 7));
+    for (const char* schedule : {"1f1b", "zb-h1", "entrain"}) {
+      for (const ListRule& rule : list_schedule(schedule, of.plan).rules) {
+        const ListResult& result = scheduler.run(replica.graph(), rule);
+        if (!result.done) {
+          continue;
+        }
+        std::vector<std::int64_t> times;
+        const std::int64_t latest = scheduler.replay().length(replica.graph(), times);
+        ASSERT_EQ(latest, 7 + *std::max_element(result.finish_ns.begin(), result.finish_ns.end()));
+        const CriticalChain chain = scheduler.replay().chain(replica.graph(), times);
+        std::int64_t sum = chain.end_ns;
+        for (const OrderTerm& term : chain.terms) {
+          sum += term.duration(replica.graph());
+        }
+        ASSERT_EQ(sum, latest) << schedule << ", case " << i;
+        ++chains;
+      }
+    }
+  }
+  EXPECT_GT(chains, 1000);
+}
+
 TEST(ListScheduler, KeepsByteLimits) {
   Rng rng(20261121, 3);
   int kept = 0;

@@ -43,16 +43,6 @@ struct OrderTerm {
 struct CriticalChain {
   std::vector<OrderTerm> terms;
   std::int64_t end_ns = 0;  // after the last: the reduction on its lane
-
-  // With the costs of a graph whose shape() is that of the chain's.
-  // Cost  O(terms), about a nanosecond each.
-  [[nodiscard]] std::int64_t length(const ReplicaGraph& graph) const {
-    std::int64_t sum = end_ns;
-    for (const OrderTerm& term : terms) {
-      sum += term.duration(graph);
-    }
-    return sum;
-  }
 };
 
 // Terms of a replica, each of which begins when two others have ended: the one before on its lane
