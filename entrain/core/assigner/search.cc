@@ -19,6 +19,7 @@ namespace {
 constexpr double kFirstThreshold = 1e-4;  // of the step time
 constexpr int kUnknownGroups = 8;         // one of so many moves to groups without a path is timed
 constexpr int kDraws = 30;                // for each evaluation, at most
+constexpr int kDrawsOfFound = 8;          // likewise where orders are found: more win nothing
 constexpr int kDrawsOfMany = 20;          // likewise in a group of kManyReplicas or more
 constexpr int kManyReplicas = 16;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
@@ -54,7 +55,9 @@ class PlacementSearch {
         edit_(current_.placement),
         first_(evaluator.simulations()),
         first_usual_(evaluator.usual_simulations()),
-        draws_each_(members_.size() >= kManyReplicas ? kDrawsOfMany : kDraws),
+        draws_each_(!evaluator.fixed_orders()          ? kDrawsOfFound
+                    : members_.size() >= kManyReplicas ? kDrawsOfMany
+                                                       : kDraws),
         rng_(request.seed + static_cast<std::uint64_t>(evaluator.evaluations()),
              hash_of("assigner/entrain") + static_cast<std::uint64_t>(request.step)),
         mover_(request, loads, members_, rng_, edit_),
