@@ -113,6 +113,7 @@ class StepEvaluator {
   bool place_known(const PlacementEdit& edit, int replica);
   // Whether the schedule fixes the lanes' orders whatever the times are.
   [[nodiscard]] bool fixed_orders() const;
+
   // The step time that simulate() gives for the program of all replicas; an upper bound of it if
   // reductions overlap compute (StepCosts::reduce_buckets), computed as if they ran at the end.
   [[nodiscard]] std::int64_t step_ns(const std::vector<ReplicaTimes>& replicas) const;

@@ -19,7 +19,7 @@ class PathGrowth {
   PathGrowth(const PlacementGraph& graph, const StepCosts& costs, int replicas);
 
   // The replica's path; `graph`: of the placement, whose chain it is. Chunks that others follow do
-  // not count: edits that change them say so.
+  // not count: of() knows no edit that changes chunks.
   // Cost      O(path + groups + samples).
   void set(const Placement& placement,
            int replica,

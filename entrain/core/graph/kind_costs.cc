@@ -53,32 +53,31 @@ KindCosts::KindCosts(const ModuleCosts& from, std::vector<int>& kind_of_stage)
   add_up(from, find_kinds(from, kind_of_stage));
 }
 
-bool KindCosts::costs_as(const StageCosts& stage, std::size_t kind) const {
-  const std::span<const UnitCost> units = kinds[kind];
-  const StageCosts& of_kind = *stage_of[kind];
-  return launch[kind] == launch_of(stage) && of_kind.chunk_weights == stage.chunk_weights &&
-         of_kind.key_value_bytes_per_token == stage.key_value_bytes_per_token &&
-         (stage.units.begin() == units.data() ||
-          std::equal(units.begin(),
-                     units.end(),
-                     stage.units.begin(),
-                     stage.units.end(),
+bool KindCosts::cost_the_same(const StageCosts& a, const StageCosts& b) {
+  return launch_of(a) == launch_of(b) && a.chunk_weights == b.chunk_weights &&
+         a.key_value_bytes_per_token == b.key_value_bytes_per_token &&
+         (a.units.begin() == b.units.begin() ||
+          std::equal(a.units.begin(),
+                     a.units.end(),
+                     b.units.begin(),
+                     b.units.end(),
                      [](const UnitCost& x, const UnitCost& y) { return flat(x) == flat(y); }));
 }
 
 std::vector<std::int64_t> KindCosts::find_kinds(const ModuleCosts& from,
                                                 std::vector<int>& kind_of_stage) {
   std::vector<std::int64_t> result;
+  std::vector<const StageCosts*> first;  // [kind] of its stages
   for (const StageCosts& stage : from.stages) {
     std::size_t kind = 0;
-    while (kind < kinds.size() && !costs_as(stage, kind)) {
+    while (kind < kinds.size() && !cost_the_same(stage, *first[kind])) {
       ++kind;
     }
     kind_of_stage.push_back(static_cast<int>(kind));
     if (kind == kinds.size()) {
       kinds.emplace_back(stage.units.begin(), stage.units.size());
       launch.push_back(launch_of(stage));
-      stage_of.push_back(&stage);
+      first.push_back(&stage);
       result.push_back(0);
     }
     ++result[kind];

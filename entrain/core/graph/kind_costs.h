@@ -33,7 +33,6 @@ struct KindCosts {
   std::vector<std::span<const UnitCost>> kinds;  // the units of a stage of each
   std::vector<GraphUnit> sums;                   // [sample × kinds + kind]
   std::vector<GraphUnit> launch;                 // [kind] launch constants
-  std::vector<const StageCosts*> stage_of;       // [kind] the first of its stages
   std::vector<std::int64_t> work;  // [number] nanoseconds forward and backward over all stages
   std::int64_t launch_work = 0;    // likewise of the launch constants
 
@@ -48,7 +47,7 @@ struct KindCosts {
             0,
             cost.recompute};
   }
-  [[nodiscard]] bool costs_as(const StageCosts& stage, std::size_t kind) const;
+  [[nodiscard]] static bool cost_the_same(const StageCosts& a, const StageCosts& b);
   // Returns the stages of each kind.
   std::vector<std::int64_t> find_kinds(const ModuleCosts& from, std::vector<int>& kind_of_stage);
   void add_up(const ModuleCosts& from, const std::vector<std::int64_t>& num_stages_of);
