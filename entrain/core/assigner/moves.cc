@@ -142,16 +142,26 @@ void Mover::place_whole(int sample, int slot) {
 template <class Rename>
 void Mover::rename_slots(int replica, Rename rename) {
   for (const int sample : placement().samples[at(replica)]) {
-    edit_.set_llm_slot(sample, rename(sample, placement().llm_slot[at(sample)]));
-    rename_chunks(sample, [&](int slot) { return rename(sample, slot); });
+    const int old_slot = placement().llm_slot[at(sample)];
+    const int slot = rename(sample, old_slot);
+    bool renamed = slot != old_slot || !placement().chunks[at(sample)].empty();
+    edit_.set_llm_slot(sample, slot);
+    rename_chunks(sample, [&](int of) { return rename(sample, of); });
     for (int module = 0; module < costs_.llm_module(); ++module) {
       const std::vector<int>& first = costs_.modules[at(module)].first_unit;
+      const std::vector<int>& slots = placement().encoder_slot[at(module)];
       for (int unit = first[at(sample)]; unit < first[at(sample + 1)]; ++unit) {
-        edit_.set_encoder_slot(
-            sample, module, unit, rename(sample, placement().encoder_slot[at(module)][at(unit)]));
+        const int old_unit_slot = slots[at(unit)];
+        const int unit_slot = rename(sample, old_unit_slot);
+        if (unit_slot != old_unit_slot) {
+          edit_.set_encoder_slot(sample, module, unit, unit_slot);
+          renamed = true;
+        }
       }
     }
-    repair(sample);
+    if (renamed) {
+      repair(sample);
+    }
   }
 }
 

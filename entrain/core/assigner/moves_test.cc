@@ -14,17 +14,19 @@ TEST(Mover, KeepsPlacementsValidAndNamesWhatChanged) {
   int changes = 0;
   for (int i = 0; i < 300; ++i) {
     Rng rng(kSeed, static_cast<std::uint64_t>(i));
-    const oracle::RandomCase random_case = oracle::make_random_case(rng);
+    oracle::RandomCase random_case = oracle::make_random_case(rng);
+    random_case.plan.limits.chunks = i % 2 == 0;
     AssignRequest request;
     request.plan = &random_case.plan;
     request.costs = &random_case.costs;
     const BatchLoads loads = batch_loads(random_case.plan, random_case.costs);
     const int replicas = random_case.plan.replicas;
-    Placement placement = deal_in_order(random_case.costs, loads.descending, replicas, 4);
+    Placement placement =
+        deal_in_order(random_case.costs, loads.descending, replicas, i % 2 == 0 ? 10 : 4);
     PlacementEdit edit(placement);
     const std::vector<int> members = oracle::replicas_of(random_case.plan);
     Mover mover(request, loads, members, rng, edit);
-    for (int move = 0; move < 60; ++move) {
+    for (int move = 0; move < 100; ++move) {
       const Placement before = placement;
       const Changed changed = mover.move(move % replicas);
       edit.keep();
