@@ -127,7 +127,8 @@ ReplicaTimes StepEvaluator::time_placed(int replica, std::int64_t stop_after) {
   const ReplicaGraph& graph = graph_of(replica);
   OrderReplay* orders = known_orders(replica);
   ReplicaTimes times =
-      orders == nullptr ? simulate(graph, replica, stop_after) : replay(graph, *orders);
+      orders == nullptr ? simulate(graph, replica, stop_after)
+                                           : replay(graph, *orders, stop_after);
   times.done = times.done && times.total_ns <= stop_after;
   return times;
 }
@@ -167,13 +168,15 @@ ReplicaTimes StepEvaluator::simulate(const ReplicaGraph& graph,
   return times;
 }
 
-ReplicaTimes StepEvaluator::replay(const ReplicaGraph& graph, OrderReplay& orders) {
+ReplicaTimes StepEvaluator::replay(const ReplicaGraph& graph,
+                                   OrderReplay& orders,
+                                   std::int64_t stop_after) {
   scheduler_.link(graph, orders);
   ReplicaTimes times;
   times.done = true;
   times.total_ns = orders.length(graph, node_times_);
   replayed_ += static_cast<std::int64_t>(orders.nodes.size());
-  if (has_limits()) {
+  if (has_limits() && times.total_ns <= stop_after) {
     add_memory(scheduler_.replayed_bytes(graph, orders), times);
   }
   return times;

@@ -168,7 +168,7 @@ class StepEvaluator {
   [[nodiscard]] ReplicaTimes times_of(const ListResult& result) const;
   ReplicaTimes time_placed(int replica, std::int64_t stop_after);
   ReplicaTimes simulate(const ReplicaGraph& graph, int replica, std::int64_t stop_after);
-  ReplicaTimes replay(const ReplicaGraph& graph, OrderReplay& orders);
+  ReplicaTimes replay(const ReplicaGraph& graph, OrderReplay& orders, std::int64_t stop_after);
   [[nodiscard]] OrderReplay* known_orders(int replica);
   void keep_orders(int replica);
   void add_memory(const std::vector<std::int64_t>& peak_bytes, ReplicaTimes& times) const;
