@@ -2,10 +2,11 @@
 
 For every generated family (families.py; even seeds report, odd ones are for learning) and setting
 of memory, schedule and freezing: the step time of `entrain` with several budgets over the best
-known. The best known is the least of every run so far, with any budget, this one included. It is
-read from `benchmarks/results/best_known_202611.jsonl`, or from `--best`, a file of your own that is
-added to: a line a case with the step time, its bound, the budget and a digest of the index. `--long`
-searches for it. "half" memory is half of the bytes that `lpt-2d` needs with `1f1b`. `--limits`
+known. The best known is the least of every run so far, with any budget, this one included. Limits
+are bytes that a plan comes to, and under them only runs of the same plan count. It is read from
+`benchmarks/results/best_known_202611.jsonl`, or from `--best`, a file of your own that is added to:
+a line a case with the step time, its bound, the budget and a digest of the index. `--long` searches
+for it. "half" memory is half of the bytes that `lpt-2d` needs with `1f1b`. `--limits`
 compares limits of memory with each other instead: how often a tighter one has a faster step, which
 a search that never errs would not let happen. `--rivals` compares with every other policy under
 every schedule instead.
@@ -21,6 +22,7 @@ Example:
 
 import argparse
 import concurrent.futures
+import functools
 import hashlib
 import itertools
 import json
@@ -146,6 +148,15 @@ class Case:
             run([self.options.entrain, "plan", *self.inputs(), *lanes, "--json", "-o", path])
         return path
 
+    @functools.cached_property
+    def record(self):
+        """What the best known step is of: under limits, which are a plan's, of that plan alone."""
+        if self.memory == "free":
+            return self.key
+        plan = json.loads(self.plan().read_text())
+        parts = json.dumps([plan[part] for part in ("modules", "lanes")], sort_keys=True)
+        return f"{self.key} plan {hashlib.sha256(parts.encode()).hexdigest()[:8]}"
+
     def simulate(self, policy, schedule, memory, budget="default"):
         """Rows of `entrain simulate --json`: one a policy and schedule."""
         command = [self.options.entrain, "simulate", *self.inputs(), "--plan", self.plan()]
@@ -207,10 +218,10 @@ def keep_best(path, best):
 
 def learn(best, case, results):
     for budget, step, bound, _ in results:
-        entry = {"key": case.key, "step_s": step, "bound_s": bound, "budget": str(budget)}
+        entry = {"key": case.record, "step_s": step, "bound_s": bound, "budget": str(budget)}
         entry["index"] = hashlib.sha256(case.index().read_bytes()).hexdigest()[:16]
-        if step and (case.key not in best or step < best[case.key]["step_s"]):
-            best[case.key] = entry
+        if step and (entry["key"] not in best or step < best[entry["key"]]["step_s"]):
+            best[entry["key"]] = entry
 
 
 def listed(seeds):
@@ -227,9 +238,10 @@ def page(options, budgets, cases, results, best, known):
         fit = [c for c in mine if all(step for _, step, *_ in results[c.key])]
         cells = [*setting, f"{len(fit)} of {len(mine)}"]
         for number in range(len(budgets)):
-            over = [results[c.key][number][1] / best[c.key]["step_s"] for c in fit]
+            over = [results[c.key][number][1] / best[c.record]["step_s"] for c in fit]
             cells.append(f"{statistics.mean(over):.3f} / {max(over):.3f}" if over else "–")
-        bound = [best[c.key]["step_s"] / best[c.key]["bound_s"] for c in fit]
+        known_best = [best[c.record] for c in fit]
+        bound = [entry["step_s"] / entry["bound_s"] for entry in known_best]
         cells.append(f"{statistics.mean(bound):.3f}" if bound else "–")
         rows.append(cells)
     rising = [
@@ -372,7 +384,7 @@ def main():
                     keep_best(options.best, best)
                 print(f"{number}/{len(cases)} {case.key}", file=sys.stderr)
     if not options.long:
-        known = sum(case.key in before for case in cases)
+        known = sum(case.record in before for case in cases)
         machine.give(page(options, budgets, cases, results, best, known), options.output)
 
 
