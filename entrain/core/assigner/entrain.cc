@@ -11,7 +11,10 @@
 // 3. Where the budget is ample, construction again with more of it and with tuned rules; with a
 //    third of that, one whose long samples are together in few replicas; where a start over a
 //    memory limit is faster also one that begins with the best of the others. Where the first
-//    construction leaves too little of the default budget for it, search comes before.
+//    construction leaves too little of the default budget for it, search comes before. What was
+//    searched already has an advantage over them: where the schedule fixes orders, in which a
+//    search wins the most, the fastest of those that lost to it is searched in a piece, too. Not
+//    so with chunks: its cuts come before, and it is seldom the better start.
 // 4. Heavy samples are cut into chunks where that is allowed and pays (after each construction).
 // 5. Search as in 2.
 // 6. Where reductions overlap compute: the simulator compares the best with even slots.
@@ -28,7 +31,6 @@
 #include <cstdint>
 #include <limits>
 #include <optional>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -38,6 +40,7 @@
 #include "entrain/core/assigner/chunk_cuts.h"
 #include "entrain/core/assigner/construction.h"
 #include "entrain/core/assigner/evaluators.h"
+#include "entrain/core/assigner/even_slots.h"
 #include "entrain/core/assigner/greedy.h"
 #include "entrain/core/assigner/lower_bound.h"
 #include "entrain/core/assigner/search.h"
@@ -48,7 +51,6 @@
 #include "entrain/core/baselines/policies.h"
 #include "entrain/core/schedule/schedule.h"
 #include "entrain/core/simulator/over_limit.h"
-#include "entrain/core/simulator/simulator.h"
 
 namespace entrain {
 namespace {
@@ -60,6 +62,7 @@ constexpr int kLateConstruction = 250;
 constexpr int kSecondConstruction = 100;
 constexpr int kTogetherPart = 35;  // percent of that, for long samples together
 constexpr int kTuning = 16;
+constexpr int kRivalSearch = 30;
 constexpr int kMending = 32;
 constexpr int kFirstCuts = 12;
 constexpr int kSecondCuts = 32;
@@ -121,7 +124,7 @@ class Sequence {
       offer(std::move(made.back()));
     }
     if (has_rivals()) {
-      offer({even_slots(request_.plan->num_slots), {}});
+      offer({lpt_2d_bins(request_, loads_, request_.plan->num_slots), {}});
       offer({sequential_policy(request_), {}});
       offer({dflop_bins(request_, loads_, request_.plan->num_slots, kFewExchanges), {}});
     }
@@ -183,86 +186,29 @@ class Sequence {
     }
   }
 
-  // Where reductions overlap compute step_ns() is an upper bound only: few slots are long ones,
-  // whose last ones hide more of a reduction, and are ranked too low. There the simulator compares
-  // the best with even slots, of the plan's number and of those that evaluate fastest.
   void judge_overlap() {
     if (request_.costs->reduce_buckets == 0 || !has_rivals() || !all_exchanges_ || !best_.fits() ||
         !schedule_objection(request_.plan->schedule, *request_.plan).empty()) {
       return;
     }
-    std::set<int> counts = fastest_even_slots();
-    counts.insert(request_.plan->num_slots);
-    std::int64_t best_ns = simulated_ns(best_.placement);
-    std::optional<Placement> faster;
-    const auto judge = [&](Placement placement) {
-      const std::int64_t ns = simulated_ns(placement);
-      const bool wins = ns < best_ns;
-      if (wins) {
-        best_ns = ns;
-        faster = std::move(placement);
-      }
-      return wins;
-    };
-    int best_count = request_.plan->num_slots;
-    for (const int count : counts) {
-      best_count = judge(even_slots(count)) ? count : best_count;
-    }
-    for (const int count : std::set<int>{best_count, request_.plan->num_slots}) {
-      judge(dflop_bins(request_, loads_, count, kDflopExchanges));
-    }
+    resumed(best_);
+    std::optional<Placement> faster =
+        faster_even_slots(request_, loads_, evaluator_, best_.placement);
     if (faster) {
       best_ = timed({std::move(*faster), {}});
     }
   }
 
-  [[nodiscard]] Placement even_slots(int count) const {
-    return lpt_2d_bins(request_, loads_, count);
-  }
-
-  // By the rules of the best placement.
-  std::set<int> fastest_even_slots() {
-    constexpr std::size_t kMost = 2;
-    resumed(best_);
-    std::set<std::pair<std::int64_t, int>> fastest;
-    for (const int count : {1, 2, 4, 8, 12, 16, 24, 32}) {
-      if (count * request_.plan->replicas > request_.costs->num_samples) {
-        break;
-      }
-      Evaluated even{even_slots(count), {}};
-      for (int replica = 0; replica < request_.plan->replicas; ++replica) {
-        even.times.push_back(evaluator_.evaluate(even.placement, replica));
-      }
-      if (even.fits()) {
-        fastest.emplace(evaluator_.step_ns(even.times), count);
-      }
-    }
-    std::set<int> counts;
-    for (const auto& [step_ns, count] : fastest) {
-      if (counts.size() < kMost) {
-        counts.insert(count);
-      }
-    }
-    return counts;
-  }
-
-  // The most there is where it does not fit.
-  [[nodiscard]] std::int64_t simulated_ns(const Placement& placement) const {
-    const Plan& plan = *request_.plan;
-    const Program program = build_program(
-        plan, to_assignment(*request_.costs, placement), *request_.costs, plan.schedule);
-    if (worst_excess(program, *request_.costs, plan.limits)) {
-      return std::numeric_limits<std::int64_t>::max();
-    }
-    return simulate(program, *request_.costs).makespan.count();
-  }
-
   void construct_second(int budget, int tuning) {
     ConstructionOptions options;
     options.tuning = request_.options.tuning ? tuning : 0;
+    std::optional<Evaluated> fastest;
     const auto offer_constructed = [&](int evaluations) {
       options.budget = evaluators_.evaluations() + evaluations;
       for (Evaluated& made : construct(request_, start_loads(), evaluators_, options)) {
+        if (!fastest || better(made, *fastest, evaluator_)) {
+          fastest = made;
+        }
         offer(std::move(made));
       }
     };
@@ -285,10 +231,26 @@ class Sequence {
     }
     pay(budget + tuning);
     cut(kSecondCuts);
+    if (fastest && better(best_, *fastest, evaluator_)) {
+      search_rival(*fastest);
+    }
+  }
+
+  void search_rival(const Evaluated& rival) {
+    const int piece = kRivalSearch * request_.plan->replicas;
+    if (request_.options.search && evaluator_.fixed_orders() && !may_cut() && rival.fits() &&
+        spent_ + piece <= budget_) {
+      offer(search_in_groups(request_, loads_, 0, evaluators_, piece, 0, resumed(rival)));
+      pay(piece);
+    }
+  }
+
+  [[nodiscard]] bool may_cut() const {
+    return request_.options.chunks && request_.plan->limits.chunks;
   }
 
   void cut(int most) {
-    if (!request_.options.chunks || !request_.plan->limits.chunks) {
+    if (!may_cut()) {
       return;
     }
     most *= request_.plan->replicas;
