@@ -1,5 +1,5 @@
 // Global batches of the shared manifests: every policy under several layouts, the schedules in
-// turn.
+// turn; the policy `entrain` with its default evaluations, too.
 #include <cstddef>
 #include <filesystem>
 #include <memory>
@@ -130,6 +130,14 @@ std::vector<Case> manifest_cases() {
                plan.schedule = schedule;
                return fields_of_policy(policy, plan, instance->costs);
              }});
+      }
+      if (std::string("own") == layout || std::string("limit+recompute") == layout) {
+        cases.push_back({concat("manifest/", manifest.name, "/", layout, "/entrain/default"), [=] {
+                           Plan plan = instance->plan;
+                           plan.limits.evaluations = default_evaluations(plan.replicas);
+                           plan.limits.chunks = false;
+                           return fields_of_policy("entrain", plan, instance->costs);
+                         }});
       }
     }
   }
