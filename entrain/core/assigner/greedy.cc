@@ -141,13 +141,21 @@ void spread(const BatchLoads& loads,
     for (int module = 0; module < costs.llm_module(); ++module) {
       const std::vector<int>& first = costs.modules[at(module)].first_unit;
       const int num_units = first[at(sample + 1)] - first[at(sample)];
+      const std::vector<Load>& unit_loads = loads.unit[at(module)];
+      int stays = -1;  // the last that does: so do equal ones after it, which begin in one slot
       for (int unit = first[at(sample)]; num_units > 1 && unit < first[at(sample + 1)]; ++unit) {
-        const Load& load = loads.unit[at(module)][at(unit)];
+        const Load& load = unit_loads[at(unit)];
         int& slot = placement.encoder_slot[at(module)][at(unit)];
+        if (stays >= 0 && load == unit_loads[at(stays)]) {
+          continue;
+        }
         bins.remove(slot, load);
         const int other = bins.best(begin, llm_slot + 1, load);
         if (bins.growth(other, load) < kWorthwhile * bins.growth(slot, load)) {
           slot = other;
+          stays = -1;
+        } else {
+          stays = unit;
         }
         bins.add(slot, load);
       }
