@@ -104,8 +104,7 @@ class Sequence {
     if (spent_ + wanted + tuning > kLateConstruction * request_.plan->replicas) {
       search_on(kLateConstruction);
     }
-    if (spent_ + wanted + tuning <= budget_ && !is_optimal()) {
-      construct_second(wanted, tuning);
+    if (spent_ + wanted + tuning <= budget_ && !is_optimal() && construct_second(wanted, tuning)) {
       search_on(std::numeric_limits<int>::max());
     }
     judge_overlap();
@@ -199,7 +198,8 @@ class Sequence {
     }
   }
 
-  void construct_second(int budget, int tuning) {
+  // False where the budget ends before all of it.
+  bool construct_second(int budget, int tuning) {
     ConstructionOptions options;
     options.tuning = request_.options.tuning ? tuning : 0;
     std::optional<Evaluated> fastest;
@@ -231,18 +231,21 @@ class Sequence {
     }
     pay(budget + tuning);
     cut(kSecondCuts);
-    if (fastest && better(best_, *fastest, evaluator_)) {
-      search_rival(*fastest);
-    }
+    return !fastest || !better(best_, *fastest, evaluator_) || search_rival(*fastest);
   }
 
-  void search_rival(const Evaluated& rival) {
+  // Likewise.
+  bool search_rival(const Evaluated& rival) {
     const int piece = kRivalSearch * request_.plan->replicas;
-    if (request_.options.search && evaluator_.fixed_orders() && !may_cut() && rival.fits() &&
-        spent_ + piece <= budget_) {
-      offer(search_in_groups(request_, loads_, 0, evaluators_, piece, 0, resumed(rival)));
-      pay(piece);
+    if (!request_.options.search || !evaluator_.fixed_orders() || may_cut() || !rival.fits()) {
+      return true;
     }
+    if (spent_ + piece > budget_) {
+      return false;
+    }
+    offer(search_in_groups(request_, loads_, 0, evaluators_, piece, 0, resumed(rival)));
+    pay(piece);
+    return true;
   }
 
   [[nodiscard]] bool may_cut() const {

@@ -300,6 +300,32 @@ TEST(EntrainPolicy, IsNeverSlowerWithALargerBudget) {
   EXPECT_GT(faster, oracle::met_count(80));
 }
 
+// About where what was constructed later, and lost to what was searched, is searched, too.
+TEST(EntrainPolicy, IsNeverSlowerWhereASearchOfARivalIsNotPaidFor) {
+  int faster = 0;
+  for (int i = 0; i < oracle::case_count(10); ++i) {
+    Rng rng(62, static_cast<std::uint64_t>(i));
+    oracle::RandomCaseOptions options;
+    options.encoders = 1;
+    options.encoder_stages = 2;
+    options.llm_stages = 3;
+    options.replicas = 2;
+    options.frozen = oracle::FrozenPattern::kNone;
+    options.layout = oracle::LaneLayout::kLanePerStage;
+    options.max_samples = 60;
+    oracle::RandomCase of = oracle::make_random_case(rng, options);
+    of.plan.schedule = "1f1b";
+    std::int64_t before = std::numeric_limits<std::int64_t>::max();
+    for (int of_replica = 170; of_replica < 250; of_replica += 10) {
+      const std::int64_t now = step_of(of, of_replica * of.plan.replicas);
+      ASSERT_LE(now, before) << "case " << i << ", evaluations of a replica " << of_replica;
+      faster += now < before ? 1 : 0;
+      before = now;
+    }
+  }
+  EXPECT_GT(faster, oracle::met_count(10));
+}
+
 StepAssignment under(oracle::RandomCase of, std::int64_t bytes, int evaluations) {
   of.plan.limits.bytes_per_lane = bytes;
   of.plan.limits.evaluations = evaluations;

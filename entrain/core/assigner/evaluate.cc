@@ -127,8 +127,7 @@ ReplicaTimes StepEvaluator::time_placed(int replica, std::int64_t stop_after) {
   const ReplicaGraph& graph = graph_of(replica);
   OrderReplay* orders = known_orders(replica);
   ReplicaTimes times =
-      orders == nullptr ? simulate(graph, replica, stop_after)
-                                           : replay(graph, *orders, stop_after);
+      orders == nullptr ? simulate(graph, replica, stop_after) : replay(graph, *orders, stop_after);
   times.done = times.done && times.total_ns <= stop_after;
   return times;
 }
