@@ -150,11 +150,12 @@ class Case:
 
     @functools.cached_property
     def record(self):
-        """What the best known step is of: under limits, which are a plan's, of that plan alone."""
+        """The key of the best known step: under limits, which are a plan's, of that plan alone."""
         if self.memory == "free":
             return self.key
         plan = json.loads(self.plan().read_text())
-        parts = json.dumps([plan[part] for part in ("modules", "lanes")], sort_keys=True)
+        named = ("modules", "lanes", "num_slots")
+        parts = json.dumps([plan[part] for part in named], sort_keys=True)
         return f"{self.key} plan {hashlib.sha256(parts.encode()).hexdigest()[:8]}"
 
     def simulate(self, policy, schedule, memory, budget="default"):

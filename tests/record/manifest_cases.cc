@@ -131,8 +131,9 @@ std::vector<Case> manifest_cases() {
                return fields_of_policy(policy, plan, instance->costs);
              }});
       }
-      if (std::string("own") == layout || std::string("limit+recompute") == layout) {
-        cases.push_back({concat("manifest/", manifest.name, "/", layout, "/entrain/default"), [=] {
+      const std::string name = layout;
+      if (name == "own" || name == "limit+recompute") {
+        cases.push_back({concat("manifest/", manifest.name, "/", name, "/entrain/default"), [=] {
                            Plan plan = instance->plan;
                            plan.limits.evaluations = default_evaluations(plan.replicas);
                            plan.limits.chunks = false;

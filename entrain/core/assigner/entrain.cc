@@ -11,10 +11,10 @@
 // 3. Where the budget is ample, construction again with more of it and with tuned rules; with a
 //    third of that, one whose long samples are together in few replicas; where a start over a
 //    memory limit is faster also one that begins with the best of the others. Where the first
-//    construction leaves too little of the default budget for it, search comes before. What was
-//    searched already has an advantage over them: where the schedule fixes orders, in which a
-//    search wins the most, the fastest of those that lost to it is searched in a piece, too. Not
-//    so with chunks: its cuts come before, and it is seldom the better start.
+//    construction leaves too little of the default budget for it, search comes before. All of them
+//    are compared with what was searched already. Where the schedule fixes orders, in which a
+//    search wins the most, the fastest of those that lost is searched in a piece, too; not where
+//    samples may be cut, since it has no cuts and what it lost to has.
 // 4. Heavy samples are cut into chunks where that is allowed and pays (after each construction).
 // 5. Search as in 2.
 // 6. Where reductions overlap compute: the simulator compares the best with even slots.
@@ -198,7 +198,7 @@ class Sequence {
     }
   }
 
-  // False where the budget ends before all of it.
+  // False where the budget ends before the search of what lost.
   bool construct_second(int budget, int tuning) {
     ConstructionOptions options;
     options.tuning = request_.options.tuning ? tuning : 0;
@@ -234,7 +234,7 @@ class Sequence {
     return !fastest || !better(best_, *fastest, evaluator_) || search_rival(*fastest);
   }
 
-  // Likewise.
+  // False where the budget does not pay for it.
   bool search_rival(const Evaluated& rival) {
     const int piece = kRivalSearch * request_.plan->replicas;
     if (!request_.options.search || !evaluator_.fixed_orders() || may_cut() || !rival.fits()) {

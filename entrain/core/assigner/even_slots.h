@@ -10,13 +10,15 @@
 
 namespace entrain {
 
-// Where reductions overlap compute step_ns() is an upper bound only: few slots are long ones, whose
-// last ones hide more of a reduction, and are ranked too low. Slots of `lpt-2d`, of the plan's
-// number and of those that evaluate fastest, and then of `dflop`, are simulated.
+// Where reductions overlap compute, StepEvaluator::step_ns() is an upper bound only: few slots are
+// long ones, whose last ones hide more of a reduction, and are ranked too low. So slots of `lpt-2d`
+// are simulated, as many as the plan has and the two numbers that evaluate fastest, and then slots
+// of `dflop`.
 //
 // Requires  `best` keeps the limits; the evaluator has its rules.
 // Returns   the fastest of them that keeps the limits, if it is faster than `best`.
-// Cost      a simulation for `best` and up to five of them.
+// Cost      an evaluation of every replica with up to eight numbers of slots, and a simulation of
+//           `best` and up to five others.
 std::optional<Placement> faster_even_slots(const AssignRequest& request,
                                            const BatchLoads& loads,
                                            StepEvaluator& evaluator,
