@@ -106,8 +106,9 @@ void run_moves(benchmark::State& state, const char* name, const char* schedule, 
                           std::vector<std::int64_t>(searched.batch.plan.lanes.size()));
   const ListRule rule = rule_of(schedule);
   Rng rng(5);
-  PlacementEdit edit(searched.placement);
   const std::vector<int> replicas = oracle::replicas_of(searched.batch.plan);
+  Placement before = searched.placement;
+  PlacementEdit edit(searched.placement, before, replicas);
   Mover mover(searched.request, loads, replicas, rng, edit);
   graphs.place(searched.placement, 0);
   const ReplicaGraph before = graphs.graph(0);

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -44,19 +45,24 @@ class Construction {
       deal();
     }
     rules_.resize(at(replicas));
-    backups_.assign(at(evaluators_.size()), result_.placement);
+    backup_ = result_.placement;
     const int first = evaluators_.evaluations();
     const int extra = choose_rules((budget - first) / 2);
     give_up_by_mean();
-    const Evaluated chosen = result_;
+    std::optional<Evaluated> chosen;
+    if (evaluators_[0].has_limits()) {
+      chosen = result_;
+    }
     const std::vector<SlotRule> rules = rules_;
     const int rest = budget + extra - evaluators_.evaluations();
     keep_fitting_ = start != nullptr;
     finish(rest);
-    std::vector<Evaluated> made = {result_};
-    if (!result_.fits() && left_limits_) {
+    std::vector<Evaluated> made;
+    const bool again = !result_.fits() && left_limits_;
+    made.push_back(std::move(result_));
+    if (again) {
       keep_fitting_ = true;
-      result_ = chosen;
+      result_ = std::move(*chosen);
       rules_ = rules;
       finish(rest);
       made.push_back(std::move(result_));
@@ -125,8 +131,7 @@ class Construction {
   // Until the replica's evaluator has made so many; `start` as for choose_slot_rule(). Returns
   // those beyond.
   int choose_rule(int replica, int evaluations, const SlotRule* start) {
-    Placement& backup = backup_of(replica);
-    copy_replica(*request_.costs, result_.placement, replica, backup);
+    back_up(replica);
     const RuleResult chosen = choose_slot_rule(request_,
                                                loads_,
                                                evaluators_.of(replica),
@@ -137,12 +142,10 @@ class Construction {
     if (options_.start == nullptr || better(chosen.times, result_.times[at(replica)])) {
       result_.times[at(replica)] = chosen.times;
     } else {
-      copy_replica(*request_.costs, backup, replica, result_.placement);
+      restore(replica);
     }
     return chosen.extra;
   }
-
-  Placement& backup_of(int replica) { return backups_[at(replica % evaluators_.size())]; }
 
   void deal() {
     const int replicas = request_.plan->replicas;
@@ -177,11 +180,17 @@ class Construction {
         [&] { return evaluators_.evaluations() + 2 <= budget; });
   }
 
+  void back_up(int replica) { copy_replica(*request_.costs, result_.placement, replica, backup_); }
+  void restore(int replica) { copy_replica(*request_.costs, backup_, replica, result_.placement); }
+
   // Whether the slower of both got faster. What leaves the limits is tried again with as many slots
   // as keep their size.
   bool shift(int slow, int fast, double share) {
-    const Evaluated before = result_;
-    const std::vector<SlotRule> rules = rules_;
+    const int both[] = {slow, fast};
+    const std::vector<ReplicaTimes> before = result_.times;
+    const SlotRule rules[] = {rules_[at(slow)], rules_[at(fast)]};
+    back_up(slow);
+    back_up(fast);
     if (move_samples(slow, fast, share)) {
       place_again(slow, 1);
       place_again(fast, 1);
@@ -189,12 +198,12 @@ class Construction {
         return true;
       }
       bool fit = true;
-      for (const int replica : {slow, fast}) {
+      for (const int replica : both) {
         if (!result_.times[at(replica)].fits() && request_.options.choose_slots) {
-          const auto work = [&](const Evaluated& of) {
-            return std::max(1.0, work_of(loads_, of.placement.samples[at(replica)]));
+          const auto work = [&](const Placement& of) {
+            return std::max(1.0, work_of(loads_, of.samples[at(replica)]));
           };
-          place_again(replica, work(result_) / work(before));
+          place_again(replica, work(result_.placement) / work(backup_));
           fit = false;
         }
       }
@@ -202,19 +211,22 @@ class Construction {
         return true;
       }
     }
-    result_ = before;
-    rules_ = rules;
+    for (int i = 0; i < 2; ++i) {
+      restore(both[i]);
+      rules_[at(both[i])] = rules[i];
+    }
+    result_.times = before;
     return false;
   }
 
-  bool keep_shift(const Evaluated& before, int slow, int fast) {
-    const auto fit = [&](const Evaluated& of) {
-      return of.times[at(slow)].fits() && of.times[at(fast)].fits();
+  bool keep_shift(const std::vector<ReplicaTimes>& before, int slow, int fast) {
+    const auto fit = [&](const std::vector<ReplicaTimes>& times) {
+      return times[at(slow)].fits() && times[at(fast)].fits();
     };
-    const bool leaves = fit(before) && !fit(result_);
+    const bool leaves = fit(before) && !fit(result_.times);
     if ((leaves && keep_fitting_) ||
         std::max(result_.times[at(slow)].score(), result_.times[at(fast)].score()) >=
-            before.times[at(slow)].score()) {
+            before[at(slow)].score()) {
       return false;
     }
     left_limits_ = left_limits_ || leaves;
@@ -264,8 +276,7 @@ class Construction {
   }
 
   void refine_replica(int replica, int evaluations) {
-    Placement& backup = backup_of(replica);
-    copy_replica(*request_.costs, result_.placement, replica, backup);
+    back_up(replica);
     const RuleResult chosen =
         choose_slot_rule(request_,
                          loads_,
@@ -277,7 +288,7 @@ class Construction {
       rules_[at(replica)] = chosen.rule;
       result_.times[at(replica)] = chosen.times;
     } else {
-      copy_replica(*request_.costs, backup, replica, result_.placement);
+      restore(replica);
     }
   }
 
@@ -310,8 +321,7 @@ class Construction {
     if (rule == rules_[at(replica)]) {
       return false;
     }
-    Placement& backup = backup_of(replica);
-    copy_replica(*request_.costs, result_.placement, replica, backup);
+    back_up(replica);
     const ReplicaTimes& known = result_.times[at(replica)];
     place_by_rule(request_, loads_, replica, rule, result_.placement);
     const ReplicaTimes times = evaluators_.of(replica).evaluate(
@@ -319,7 +329,7 @@ class Construction {
         replica,
         known.fits() ? known.total_ns : std::numeric_limits<std::int64_t>::max());
     if (!times.done || !better(times, known)) {
-      copy_replica(*request_.costs, backup, replica, result_.placement);
+      restore(replica);
       return false;
     }
     rules_[at(replica)] = rule;
@@ -331,8 +341,8 @@ class Construction {
   const BatchLoads& loads_;
   StepEvaluators& evaluators_;
   const ConstructionOptions& options_;
-  std::vector<SlotRule> rules_;     // [replica]
-  std::vector<Placement> backups_;  // [evaluator] what one of its replicas was
+  std::vector<SlotRule> rules_;  // [replica]
+  Placement backup_;             // of replicas that may become what they were
   Evaluated result_;
   bool keep_fitting_ = false;  // no replica is led over the limits to make a slower one faster
   bool left_limits_ = false;   // one was

@@ -283,10 +283,10 @@ class Sequence {
     if (piece > 0) {
       mend_ = over_ && !mend_;
       const std::int64_t before = evaluator_.step_ns(best_.times);
-      const Evaluated start = resumed(mend_ ? *over_ : best_);
+      Evaluated start = resumed(mend_ ? *over_ : best_);
       const int kicks = stuck_ ? kKicks : 0;
       offer(search_in_groups(
-          request_, loads_, bound_ns_.value_or(0), evaluators_, piece, kicks, start));
+          request_, loads_, bound_ns_.value_or(0), evaluators_, piece, kicks, std::move(start)));
       stuck_ = evaluator_.step_ns(best_.times) >= before;
       pay(piece);
     }

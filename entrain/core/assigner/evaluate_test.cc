@@ -171,8 +171,9 @@ TEST(StepEvaluator, ReplaysOrdersAndKeepsPaths) {
       const bool fixed =
           one_stage && (schedule == "1f1b" || schedule == "gpipe" || schedule.starts_with("zb-"));
       Placement placement = oracle::placement_of(of.assignment, of.costs);
-      PlacementEdit edit(placement);
       const std::vector<int> replicas = oracle::replicas_of(of.plan);
+      Placement kept = placement;
+      PlacementEdit edit(placement, kept, replicas);
       Mover mover(request, loads, replicas, rng, edit);
       StepEvaluator evaluator(of.plan, of.costs);
       std::int64_t before = 0;

@@ -23,8 +23,9 @@ TEST(Mover, KeepsPlacementsValidAndNamesWhatChanged) {
     const int replicas = random_case.plan.replicas;
     Placement placement =
         deal_in_order(random_case.costs, loads.descending, replicas, i % 2 == 0 ? 10 : 4);
-    PlacementEdit edit(placement);
     const std::vector<int> members = oracle::replicas_of(random_case.plan);
+    Placement kept = placement;
+    PlacementEdit edit(placement, kept, members);
     Mover mover(request, loads, members, rng, edit);
     for (int move = 0; move < 100; ++move) {
       const Placement before = placement;
@@ -61,8 +62,9 @@ TEST(Mover, KeepsToWhatTheOptionsAllow) {
     const int replicas = random_case.plan.replicas;
     Placement placement = deal_in_order(random_case.costs, loads.descending, replicas, 4);
     const std::vector<int> num_slots = placement.num_slots;
-    PlacementEdit edit(placement);
     const std::vector<int> members = oracle::replicas_of(random_case.plan);
+    Placement kept = placement;
+    PlacementEdit edit(placement, kept, members);
     Mover mover(request, loads, members, rng, edit);
     for (int move = 0; move < 60; ++move) {
       mover.move(move % replicas);

@@ -74,8 +74,9 @@ TEST(PathGrowth, BoundsTheTimeOfAMove) {
     request.options.defer = false;  // one group a slot
     const BatchLoads loads = batch_loads(of.plan, of.costs);
     Placement placement = whole_samples(of);
-    PlacementEdit edit(placement);
     const std::vector<int> replicas = oracle::replicas_of(of.plan);
+    Placement kept = placement;
+    PlacementEdit edit(placement, kept, replicas);
     Mover mover(request, loads, replicas, rng, edit);
     StepEvaluator walked(of.plan, of.costs);
     for (int move = 0; move < 30; ++move) {

@@ -45,14 +45,14 @@ class PlacementSearch {
                   const BatchLoads& loads,
                   StepEvaluator& evaluator,
                   const SearchPiece& piece,
-                  Evaluated start)
+                  SearchedPlacement& searched)
       : costs_(*request.costs),
         evaluator_(evaluator),
         members_(piece.members),
         budget_(piece.budget),
-        best_(start),
-        current_(std::move(start)),
-        edit_(current_.placement),
+        best_(searched.best),
+        current_(searched.current),
+        edit_(current_.placement, searched.before, members_),
         first_(evaluator.simulations()),
         first_usual_(evaluator.usual_simulations()),
         draws_each_(!evaluator.fixed_orders()          ? kDrawsOfFound
@@ -71,7 +71,7 @@ class PlacementSearch {
     best_ns_ = step_ns();
   }
 
-  Evaluated run(std::int64_t bound_ns, int kicks) {
+  void run(std::int64_t bound_ns, int kicks) {
     if (kicks > 0) {
       kick(kicks);
     }
@@ -95,7 +95,6 @@ class PlacementSearch {
         edit_.undo();
       }
     }
-    return std::move(best_);
   }
 
  private:
@@ -247,9 +246,9 @@ class PlacementSearch {
   StepEvaluator& evaluator_;
   const std::vector<int>& members_;
   int budget_;
-  Evaluated best_;
+  Evaluated& best_;
   std::set<int> changed_;  // replicas since best_ was found
-  Evaluated current_;
+  Evaluated& current_;
   PlacementEdit edit_;
   int first_;        // simulations before
   int first_usual_;  // likewise
@@ -319,14 +318,13 @@ bool better(const Evaluated& a, const Evaluated& b, const StepEvaluator& evaluat
   return evaluator.step_ns(a.times) < evaluator.step_ns(b.times);
 }
 
-Evaluated local_search(const AssignRequest& request,
-                       const BatchLoads& loads,
-                       std::int64_t bound_ns,
-                       StepEvaluator& evaluator,
-                       const SearchPiece& piece,
-                       Evaluated start) {
-  return PlacementSearch(request, loads, evaluator, piece, std::move(start))
-      .run(bound_ns, piece.kicks);
+void local_search(const AssignRequest& request,
+                  const BatchLoads& loads,
+                  std::int64_t bound_ns,
+                  StepEvaluator& evaluator,
+                  const SearchPiece& piece,
+                  SearchedPlacement& searched) {
+  PlacementSearch(request, loads, evaluator, piece, searched).run(bound_ns, piece.kicks);
 }
 
 Evaluated search_in_groups(const AssignRequest& request,
@@ -335,25 +333,18 @@ Evaluated search_in_groups(const AssignRequest& request,
                            StepEvaluators& evaluators,
                            int budget,
                            int kicks,
-                           const Evaluated& start) {
+                           Evaluated start) {
   const std::vector<std::vector<int>> groups = groups_by_time(start.times, evaluators.size());
   for (int number = 1; number < evaluators.size(); ++number) {
     evaluators[number].use_rules_of(evaluators[0]);
   }
-  std::vector<Evaluated> found(groups.size());
+  SearchedPlacement searched(std::move(start));
   evaluators.for_each([&](int number) {
     const SearchPiece piece{
         .budget = budget / evaluators.size(), .members = groups[at(number)], .kicks = kicks};
-    found[at(number)] = local_search(request, loads, bound_ns, evaluators[number], piece, start);
+    local_search(request, loads, bound_ns, evaluators[number], piece, searched);
   });
-  Evaluated result = start;
-  for (std::size_t group = 0; group < groups.size(); ++group) {
-    for (const int replica : groups[group]) {
-      copy_replica(*request.costs, found[group].placement, replica, result.placement);
-      result.times[at(replica)] = found[group].times[at(replica)];
-    }
-  }
-  return result;
+  return std::move(searched.best);
 }
 
 }  // namespace entrain

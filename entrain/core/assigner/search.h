@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "entrain/core/assigner/evaluators.h"
@@ -53,6 +54,16 @@ void level_replicas(const std::vector<ReplicaTimes>& times,
   }
 }
 
+// A placement that is searched in place: pieces of a search write what belongs to their members
+// alone, so that others may be searched beside them.
+struct SearchedPlacement {
+  explicit SearchedPlacement(Evaluated start)
+      : best(start), before(start.placement), current(std::move(start)) {}
+  Evaluated best;    // seen so far that keeps the limits, or the start
+  Placement before;  // of an edit
+  Evaluated current;
+};
+
 struct SearchPiece {
   int budget = 0;            // StepEvaluator::usual_simulations()
   std::vector<int> members;  // replicas, rising: the others stay as they are
@@ -74,18 +85,19 @@ struct SearchPiece {
 //   at a twentieth of a simulation's cost.
 // - Where it finds orders, a path may change with them, and is a guess. There the slowest replica's
 //   rule is chosen again after every few moves that it kept.
-// Returns the best step time seen that keeps the limits, or `start` if none was better. A larger
-// budget is another search, in which the threshold falls more slowly.
+// Members of `searched.best` become those with the best step time seen that keeps the limits, if
+// any was better. A larger budget is another search, in which the threshold falls more slowly.
 //
+// Requires  all placements of `searched` are the same in the piece's members.
 // Ensures   equal arguments give equal results. Stops at `bound_ns`, too.
-Evaluated local_search(const AssignRequest& request,
-                       const BatchLoads& loads,
-                       std::int64_t bound_ns,
-                       StepEvaluator& evaluator,
-                       const SearchPiece& piece,
-                       Evaluated start);
+void local_search(const AssignRequest& request,
+                  const BatchLoads& loads,
+                  std::int64_t bound_ns,
+                  StepEvaluator& evaluator,
+                  const SearchPiece& piece,
+                  SearchedPlacement& searched);
 
-// The same of all replicas, in groups that are searched each on its own, with equal shares of the
+// The best of all replicas, in groups that are searched each on its own, with equal shares of the
 // budget: one for each evaluator, replicas by falling time dealt to and fro, so that slow ones are
 // with fast ones to which they can give samples. The first evaluator's rules are used for all.
 Evaluated search_in_groups(const AssignRequest& request,
@@ -94,6 +106,6 @@ Evaluated search_in_groups(const AssignRequest& request,
                            StepEvaluators& evaluators,
                            int budget,
                            int kicks,
-                           const Evaluated& start);
+                           Evaluated start);
 
 }  // namespace entrain

@@ -51,7 +51,9 @@ TEST(LocalSearch, NeverGetsSlowerAndKeepsItsBudgetAndMemory) {
     if (not_all) {
       piece.members.pop_back();
     }
-    Evaluated result = local_search(request, loads, bound, evaluator, piece, start);
+    SearchedPlacement searched(start);
+    local_search(request, loads, bound, evaluator, piece, searched);
+    Evaluated& result = searched.best;
     if (not_all) {
       const int last = plan.replicas - 1;
       ASSERT_EQ(to_assignment(costs, result.placement, last),
@@ -84,7 +86,8 @@ TEST(LocalSearch, StopsAtTheBound) {
   const int spent = evaluator.evaluations();
   const AssignRequest request{.plan = &random_case.plan, .costs = &random_case.costs};
   const SearchPiece piece{.budget = 400, .members = oracle::replicas_of(random_case.plan)};
-  local_search(request, loads, evaluator.step_ns(start.times), evaluator, piece, start);
+  SearchedPlacement searched(start);
+  local_search(request, loads, evaluator.step_ns(start.times), evaluator, piece, searched);
   EXPECT_EQ(evaluator.evaluations(), spent);
 }
 

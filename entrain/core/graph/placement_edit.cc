@@ -6,17 +6,19 @@
 
 namespace entrain {
 
-PlacementEdit::PlacementEdit(Placement& placement)
+PlacementEdit::PlacementEdit(Placement& placement,
+                             Placement& before,
+                             const std::vector<int>& replicas)
     : placement_(placement),
       position_(placement.llm_slot.size(), 0),
       replica_(placement.llm_slot.size(), 0),
-      before_(placement),
+      before_(before),
       is_changed_(placement.llm_slot.size(), 0) {
-  for (std::size_t replica = 0; replica < placement.samples.size(); ++replica) {
-    const std::vector<int>& samples = placement.samples[replica];
+  for (const int replica : replicas) {
+    const std::vector<int>& samples = placement.samples[at(replica)];
     for (std::size_t i = 0; i < samples.size(); ++i) {
       position_[at(samples[i])] = static_cast<int>(i);
-      replica_[at(samples[i])] = static_cast<int>(replica);
+      replica_[at(samples[i])] = replica;
     }
   }
   replica_before_ = replica_;

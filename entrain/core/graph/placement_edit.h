@@ -9,8 +9,12 @@ namespace entrain {
 
 class PlacementEdit {
  public:
-  // `placement` must outlive the edit and change through it only.
-  explicit PlacementEdit(Placement& placement);
+  // Of some replicas: others of the same placement may be edited beside them, by edits of their
+  // own. `before` becomes what the placement was at the last keep().
+  //
+  // Requires  `before` equals `placement` in these replicas; both outlive the edit, and what they
+  //           hold of these replicas changes through it only.
+  PlacementEdit(Placement& placement, Placement& before, const std::vector<int>& replicas);
 
   [[nodiscard]] const Placement& placement() const { return placement_; }
   [[nodiscard]] int replica_of(int sample) const {
@@ -55,7 +59,7 @@ class PlacementEdit {
   std::vector<int> replica_;     // [sample]
   std::vector<Change> journal_;  // since the last keep(), in order
   std::vector<int> samples_;
-  Placement before_;
+  Placement& before_;
   std::vector<int> replica_before_;  // [sample]
   std::vector<char> is_changed_;     // [sample] whether in samples_
   bool reshapes_ = false;

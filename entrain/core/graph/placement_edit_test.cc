@@ -53,7 +53,8 @@ TEST(PlacementEdit, TakesBackEverySequenceOfChanges) {
   Rng rng(5, 1);
   for (int i = 0; i < 2000; ++i) {
     Placement placement = small_placement();
-    PlacementEdit edit(placement);
+    Placement before = placement;
+    PlacementEdit edit(placement, before, {0, 1});
     const auto change = [&] {
       const int sample = static_cast<int>(rng.below(6));
       switch (rng.below(5)) {
@@ -96,7 +97,8 @@ TEST(PlacementEdit, TakesBackEverySequenceOfChanges) {
 
 TEST(PlacementEdit, SetsWhatItIsAskedTo) {
   Placement placement = small_placement();
-  PlacementEdit edit(placement);
+  Placement before = placement;
+  PlacementEdit edit(placement, before, {0, 1});
   edit.set_llm_slot(5, 1);
   edit.set_encoder_slot(2, 0, 2, 1);
   edit.set_num_slots(1, 5);

@@ -224,7 +224,8 @@ TEST(PlacementGraph, FollowsEdits) {
     for (int replica = 0; replica < of.plan.replicas; ++replica) {
       builder.place(placement, replica);
     }
-    PlacementEdit edit(placement);
+    Placement before = placement;
+    PlacementEdit edit(placement, before, oracle::replicas_of(of.plan));
     for (int step = 0; step < 50; ++step) {
       edit_samples(rng, of.costs, below(rng, of.plan.replicas), edit);
       for (int replica = 0; replica < of.plan.replicas; ++replica) {
