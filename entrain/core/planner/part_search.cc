@@ -31,8 +31,8 @@ constexpr int64_t kMostGuessUnits = 700'000;
 
 // A part with kSharedLanes is searched after the same part without, in an eighth of its budget.
 // Where that part is not proven, an eighth of its units are guessed, two to four configurations,
-// and only those guessed less than a twentieth slower than the first plan that fitted there are
-// simulated: other levels of recomputation than the guessed one may win a tenth. The guess is by
+// and only those guessed less than 6 % slower than the first plan that fitted there are simulated:
+// other levels of recomputation than the guessed one may win a tenth. The guess is by
 // the policy itself, since `lpt-2d` can take 1.8 times as long on pipelines of a few heavy samples
 // and no longer on one lane.
 constexpr int kSharedShare = 8;
@@ -203,7 +203,7 @@ class Search {
   }
   // What is guessed slower is not simulated.
   [[nodiscard]] int64_t far_guess_ns() const {
-    return is_guided() && !beside_->first_steps.empty() ? beside_->first_steps.front() / 20 * 21
+    return is_guided() && !beside_->first_steps.empty() ? beside_->first_steps.front() / 50 * 53
                                                         : kNever;
   }
 
