@@ -31,10 +31,10 @@ constexpr int64_t kMostGuessUnits = 700'000;
 
 // A part with kSharedLanes is searched after the same part without, in an eighth of its budget.
 // Where that part is not proven, an eighth of its units are guessed, two to four configurations,
-// and only those guessed less than 6 % slower than the first plan that fitted there are simulated:
-// other levels of recomputation than the guessed one may win a tenth. The guess is by
-// the policy itself, since `lpt-2d` can take 1.8 times as long on pipelines of a few heavy samples
-// and no longer on one lane.
+// four to eight from 2,048 samples on, and only those guessed less than 6 % slower than the first
+// plan that fitted there are simulated: other levels of recomputation than the guessed one may win
+// a tenth. The guess is by the policy itself, since `lpt-2d` can take 1.8 times as long on
+// pipelines of a few heavy samples and no longer on one lane.
 constexpr int kSharedShare = 8;
 constexpr int64_t kLeastSharedGuesses = 2;
 constexpr int64_t kMostSharedGuesses = 4;
@@ -167,9 +167,10 @@ class Search {
     std::set<int64_t> result;
     std::set<int> replica_counts;
     int64_t units = 0;
-    const int64_t most = is_guided() ? kMostSharedGuesses : kMostGuesses;
+    const int64_t shared = std::min<int64_t>(2, size_scale());
+    const int64_t most = is_guided() ? shared * kMostSharedGuesses : kMostGuesses;
     const int64_t most_units = size_scale() * kMostGuessUnits / (is_guided() ? kSharedShare : 1);
-    const int64_t least = is_guided() ? kLeastSharedGuesses : 0;
+    const int64_t least = is_guided() ? shared * kLeastSharedGuesses : 0;
     bool by_estimate = true;
     for (const Entry& entry : entries_) {
       const auto count = std::ssize(result);
