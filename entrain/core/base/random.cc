@@ -1,10 +1,7 @@
 #include "entrain/core/base/random.h"
 
-#include <bit>
 #include <cmath>
 #include <numbers>
-
-#include "entrain/core/base/errors.h"
 
 namespace entrain {
 namespace {
@@ -25,29 +22,6 @@ Rng::Rng(std::uint64_t seed, std::uint64_t stream) {
   for (std::uint64_t& word : state_) {
     word = splitmix64(state);
   }
-}
-
-std::uint64_t Rng::next() {
-  const std::uint64_t result = std::rotl(state_[1] * 5, 7) * 9;
-  const std::uint64_t shifted = state_[1] << 17U;
-  state_[2] ^= state_[0];
-  state_[3] ^= state_[1];
-  state_[1] ^= state_[2];
-  state_[0] ^= state_[3];
-  state_[2] ^= shifted;
-  state_[3] = std::rotl(state_[3], 45);
-  return result;
-}
-
-std::uint64_t Rng::below(std::uint64_t bound) {
-  ENTRAIN_INVARIANT(bound > 0, "random bound must be positive");
-  // Values below 2^64 mod bound are drawn again, so that every residue is equally likely. Few are
-  // below the bound itself: the others save a division.
-  std::uint64_t value = next();
-  while (value < bound && value < (0 - bound) % bound) {
-    value = next();
-  }
-  return value % bound;
 }
 
 double Rng::uniform() {

@@ -31,15 +31,6 @@ double after(const Load& load, const Load& out, const Load& in) {
   return result;
 }
 
-double squares_after(const Load& load, const Load& out, const Load& in) {
-  double result = 0;
-  for (std::size_t d = 0; d < load.size(); ++d) {
-    const double value = load[d] - out[d] + in[d];
-    result += value * value;
-  }
-  return result;
-}
-
 double dimension_bound(std::vector<double> values, int num_bins) {
   std::sort(values.begin(), values.end(), std::greater<>());
   const double total = std::accumulate(values.begin(), values.end(), 0.0);
@@ -83,7 +74,11 @@ constexpr Load kEven = {1, 1, 1, 1};
 class ExchangeSearch {
  public:
   ExchangeSearch(const std::vector<Load>& items, int num_bins)
-      : items_(items), load_(at(num_bins)), largest_(at(num_bins), 0), members_(at(num_bins)) {
+      : items_(items),
+        load_(at(num_bins)),
+        largest_(at(num_bins), 0),
+        members_(at(num_bins)),
+        rising_(at(num_bins)) {
     for (const Load& item : items) {
       for (std::size_t d = 1; d < item.size(); ++d) {
         dimensions_ = item[d] != 0 ? std::max(dimensions_, d + 1) : dimensions_;
@@ -96,7 +91,7 @@ class ExchangeSearch {
     Rng rng(0, items_.size());
     while (largest() > bound && looked_at_ < budget) {
       if (!relieve(fullest())) {
-        shake(rng);
+        kShake[dimensions_ - 1](*this, rng);
       }
     }
   }
@@ -150,6 +145,10 @@ class ExchangeSearch {
       members_[at(a)][at(i)] = other;
       members_[at(b)][at(j)] = item;
     }
+    for (std::size_t d = 0; d < kLoadDimensions; ++d) {
+      rising_[at(a)][d].clear();
+      rising_[at(b)][d].clear();
+    }
   }
 
   // The best exchange of one bin with any other, if the larger of both falls below this bin's.
@@ -159,13 +158,46 @@ class ExchangeSearch {
       if (other != bin) {
         looked_at_ +=
             static_cast<std::int64_t>(members_[at(bin)].size() * (members_[at(other)].size() + 1));
-        kTryExchanges[dimensions_ - 1](*this, bin, other, best);
+        if (may_help(bin, other, best.largest)) {
+          kTryExchanges[dimensions_ - 1](*this, bin, other, best);
+        }
       }
     }
     if (best.other < 0) {
       return false;
     }
     exchange(bin, best.i, best.other, best.j);
+    return true;
+  }
+
+  // An item of a bin by its size in one dimension.
+  struct Member {
+    double size = 0;
+    int position = 0;
+  };
+
+  // The bin's, by rising size; kept until the bin changes.
+  const std::vector<Member>& rising(int bin, std::size_t dimension) {
+    std::vector<Member>& result = rising_[at(bin)][dimension];
+    if (result.empty()) {
+      for (const int item : members_[at(bin)]) {
+        result.push_back({items_[at(item)][dimension], static_cast<int>(result.size())});
+      }
+      std::sort(result.begin(), result.end(), [](const Member& a, const Member& b) {
+        return a.size < b.size;
+      });
+    }
+    return result;
+  }
+
+  // The larger of two bins has at least half of what both have.
+  [[nodiscard]] bool may_help(int bin, int other, double largest) const {
+    constexpr double kRounding = 1 + 1e-9;
+    for (std::size_t d = 0; d < dimensions_; ++d) {
+      if (load_[at(bin)][d] + load_[at(other)][d] > 2 * kRounding * largest) {
+        return false;
+      }
+    }
     return true;
   }
 
@@ -176,30 +208,48 @@ class ExchangeSearch {
     int j = -1;
   };
 
-  // Runs for every pair of items: only the dimensions that any item has.
+  // Runs for every item and bin: only the dimensions that any item has, and only items that are, in
+  // the fullest dimension, as large as leaves both bins below the best exchange so far.
   template <std::size_t kDimensions>
-  static void try_exchanges(const ExchangeSearch& of, int bin, int other, Exchange& best) {
+  static void try_exchanges(ExchangeSearch& of, int bin, int other, Exchange& best) {
     const std::vector<int>& here = of.members_[at(bin)];
     const std::vector<int>& there = of.members_[at(other)];
+    const Load& load = of.load_[at(bin)];
+    const auto fullest =
+        static_cast<std::size_t>(std::max_element(load.begin(), load.end()) - load.begin());
+    const std::vector<Member>& rising = of.rising(other, fullest);
     const int count = static_cast<int>(here.size());
-    const int others = static_cast<int>(there.size());
     for (int i = 0; i < count; ++i) {
       Load left{};   // in this bin without the item
       Load added{};  // in the other one with it
+      double least = 0;
       for (std::size_t d = 0; d < kDimensions; ++d) {
         const double out = of.items_[at(here[at(i)])][d];
-        left[d] = of.load_[at(bin)][d] - out;
+        left[d] = load[d] - out;
         added[d] = of.load_[at(other)][d] + out;
+        least = std::max(least, left[d]);
       }
-      for (int j = count > 1 ? -1 : 0; j < others; ++j) {
-        const Load& in = j < 0 ? kNoLoad : of.items_[at(there[at(j)])];
+      if (least >= best.largest) {
+        continue;
+      }
+      const auto consider = [&](int j, const Load& in) {
         double largest = 0;
         for (std::size_t d = 0; d < kDimensions; ++d) {
           largest = std::max({largest, left[d] + in[d], added[d] - in[d]});
         }
-        if (largest < best.largest) {
+        const bool earlier = best.other == other && best.i == i && j < best.j;
+        if (largest < best.largest || (largest == best.largest && earlier)) {
           best = {largest, i, other, j};
         }
+      };
+      if (count > 1) {
+        consider(-1, kNoLoad);
+      }
+      auto member = std::partition_point(rising.begin(), rising.end(), [&](const Member& in) {
+        return added[fullest] - in.size > best.largest;
+      });
+      for (; member != rising.end() && left[fullest] + member->size <= best.largest; ++member) {
+        consider(member->position, of.items_[at(there[at(member->position)])]);
       }
     }
   }
@@ -207,37 +257,46 @@ class ExchangeSearch {
       try_exchanges<1>, try_exchanges<2>, try_exchanges<3>, try_exchanges<4>};
 
   // Random swaps that stay below the fullest bin; one in eight may spoil the pair's balance.
-  void shake(Rng& rng) {
-    const double limit = largest();
-    const int tries = 8 * num_bins();
+  template <std::size_t kDimensions>
+  static void shake(ExchangeSearch& of, Rng& rng) {
+    const double limit = of.largest();
+    const int tries = 8 * of.num_bins();
     for (int i = 0; i < tries; ++i) {
-      const int a = static_cast<int>(rng.below(members_.size()));
-      const int b = static_cast<int>(rng.below(members_.size()));
+      const int a = static_cast<int>(rng.below(of.members_.size()));
+      const int b = static_cast<int>(rng.below(of.members_.size()));
       const bool any = rng.below(8) == 0;
       if (a == b) {
         continue;
       }
-      const int x = static_cast<int>(rng.below(members_[at(a)].size()));
-      const int y = static_cast<int>(rng.below(members_[at(b)].size()));
-      const Load& out = items_[at(members_[at(a)][at(x)])];
-      const Load& in = items_[at(members_[at(b)][at(y)])];
-      if (after(load_[at(a)], out, in) >= limit || after(load_[at(b)], in, out) >= limit) {
-        continue;
+      const int x = static_cast<int>(rng.below(of.members_[at(a)].size()));
+      const int y = static_cast<int>(rng.below(of.members_[at(b)].size()));
+      const Load& out = of.items_[at(of.members_[at(a)][at(x)])];
+      const Load& in = of.items_[at(of.members_[at(b)][at(y)])];
+      double most = 0;    // after the swap
+      double square = 0;  // of both bins' loads then, and now
+      double now = 0;
+      for (std::size_t d = 0; d < kDimensions; ++d) {
+        const double here = of.load_[at(a)][d];
+        const double there = of.load_[at(b)][d];
+        const double here_after = here - out[d] + in[d];
+        const double there_after = there - in[d] + out[d];
+        most = std::max({most, here_after, there_after});
+        square += here_after * here_after + there_after * there_after;
+        now += here * here + there * there;
       }
-      const double now = squares_after(load_[at(a)], kNoLoad, kNoLoad) +
-                         squares_after(load_[at(b)], kNoLoad, kNoLoad);
-      if (any ||
-          squares_after(load_[at(a)], out, in) + squares_after(load_[at(b)], in, out) < now) {
-        exchange(a, x, b, y);
+      if (most < limit && (any || square < now)) {
+        of.exchange(a, x, b, y);
       }
     }
-    looked_at_ += tries;
+    of.looked_at_ += tries;
   }
+  static constexpr std::array kShake = {shake<1>, shake<2>, shake<3>, shake<4>};
 
   const std::vector<Load>& items_;
   std::vector<Load> load_;
   std::vector<double> largest_;  // [bin] over its dimensions
   std::vector<std::vector<int>> members_;
+  std::vector<std::array<std::vector<Member>, kLoadDimensions>> rising_;  // [bin]
   std::size_t dimensions_ = 1;  // those behind are 0 in all items
   std::int64_t looked_at_ = 0;
 };
