@@ -186,7 +186,7 @@ void add_plan_search_options(CLI::App& command, const std::shared_ptr<PlanFlags>
   command
       .add_option("--evaluations",
                   options->evaluations,
-                  "simulated replicas the `entrain` policy may spend on a step (default: 1,500 "
+                  "simulated replicas the `entrain` policy may spend on a step (default: 1,800 "
                   "for a few replicas, 11,313 for 128)")
       ->transform(whole(0, kMostEvaluations));
   add_cluster_options(command, *options);

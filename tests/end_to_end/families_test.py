@@ -78,7 +78,7 @@ class Families(CliTest):
             return json.loads(result.stdout)["rows"][0]
 
         limit = ["--memory", row("lpt-2d", "--memory", "free")["peak_bytes"] // 2]
-        short, default = (row("entrain", *limit, "--evaluations", n) for n in (300, 1500))
+        short, default = (row("entrain", *limit, "--evaluations", n) for n in (300, 1800))
         self.assertLess(default["step_s"], 0.99 * short["step_s"])
 
 

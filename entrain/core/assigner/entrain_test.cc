@@ -346,8 +346,6 @@ TEST(EntrainPolicy, IsTheSameUnderLimitsThatExcludeNothing) {
   }
 }
 
-// A tighter limit may be faster by chance of the search, seldom and by little. Case by case: limits
-// from half to all that the step without limits needs.
 TEST(EntrainPolicy, AssignsTheSameOnAnyNumberOfThreads) {
   for (int seed = 0; seed < 6; ++seed) {
     oracle::HandCase hand = uneven_case(4 + seed % 3, seed);
@@ -370,6 +368,8 @@ TEST(EntrainPolicy, AssignsTheSameOnAnyNumberOfThreads) {
   }
 }
 
+// A tighter limit may be faster by chance of the search, seldom and by little. Case by case: limits
+// from half to all that the step without limits needs.
 TEST(EntrainPolicy, IsSeldomFasterUnderATighterLimit) {
   int compared = 0;
   int faster = 0;

@@ -211,10 +211,11 @@ void validate_lane(const Plan& plan,
 }  // namespace
 
 int default_evaluations(int replicas) {
-  constexpr double kLeast = 1500;
+  constexpr int kFewReplicas = 4;
   constexpr double kMost = 1e6;
-  const double wanted = std::min(375.0 * replicas, 1000 * std::sqrt(static_cast<double>(replicas)));
-  return static_cast<int>(std::clamp(wanted, kLeast, kMost));
+  return replicas <= kFewReplicas
+             ? kUsualEvaluations
+             : static_cast<int>(std::min(kMost, 1000 * std::sqrt(static_cast<double>(replicas))));
 }
 
 int Plan::lane_of(int module, int stage) const {

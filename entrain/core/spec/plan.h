@@ -41,18 +41,19 @@ struct StageRef {
   bool operator==(const StageRef&) const = default;
 };
 
-// Simulated replicas that the `entrain` policy may spend on a step unless it is told: 1,500 for up
-// to 4 replicas, 375 for each of up to 7, then 1,000 × √replicas (11,313 for 128), at most 10⁶.
-// Each of 800 operations: larger ones use it up sooner (assigner.h).
+// Simulated replicas that the `entrain` policy may spend on a step unless it is told: so many for
+// up to 4 replicas, then 1,000 × √replicas (11,313 for 128), at most 10⁶. Each of 800 operations:
+// larger ones use it up sooner (assigner.h).
+inline constexpr int kUsualEvaluations = 1800;
 int default_evaluations(int replicas);
 
 // Limits on assignments and programs.
 struct PlanLimits {
   std::int64_t bytes_per_lane = 0;       // activations, for every lane; 0 = no limit
   std::vector<std::int64_t> lane_bytes;  // [lane] instead of bytes_per_lane; empty: use that
-  int max_deferral = -1;   // slots between a segment's encoder slot and its LLM slot; -1 = any
-  bool chunks = false;     // whether LLM work may be cut into token ranges
-  int evaluations = 1500;  // simulated assignments the `entrain` policy may spend on a step
+  int max_deferral = -1;  // slots between a segment's encoder slot and its LLM slot; -1 = any
+  bool chunks = false;    // whether LLM work may be cut into token ranges
+  int evaluations = kUsualEvaluations;  // that the `entrain` policy may spend on a step
   // Activation bytes that a lane may hold; 0 = no limit.
   [[nodiscard]] std::int64_t bytes_of(int lane) const {
     return lane_bytes.empty() ? bytes_per_lane : lane_bytes[static_cast<std::size_t>(lane)];

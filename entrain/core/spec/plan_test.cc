@@ -336,9 +336,9 @@ TEST(PlanDigest, LeavesOutTheCertificateAlone) {
 }
 
 TEST(Plan, HasMoreEvaluationsForMoreReplicas) {
-  EXPECT_EQ(default_evaluations(1), 1500);
-  EXPECT_EQ(default_evaluations(4), 1500);
-  EXPECT_EQ(default_evaluations(6), 2250);
+  EXPECT_EQ(default_evaluations(1), 1800);
+  EXPECT_EQ(default_evaluations(4), 1800);
+  EXPECT_EQ(default_evaluations(6), 2449);
   EXPECT_EQ(default_evaluations(16), 4000);
   EXPECT_EQ(default_evaluations(128), 11313);
   EXPECT_LE(default_evaluations(65'536), 1'000'000);

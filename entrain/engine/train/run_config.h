@@ -19,6 +19,7 @@
 #include "entrain/core/base/json.h"
 #include "entrain/core/dataset/mixture.h"
 #include "entrain/core/spec/model.h"
+#include "entrain/core/spec/plan.h"
 
 namespace entrain::engine {
 
@@ -68,7 +69,7 @@ struct PlanConfig {                   // [plan]
   int max_deferral = -1;  // slots; -1 = any
   bool chunks =
       false;  // whether the `entrain` policy may cut a sample's LLM work into token ranges
-  int evaluations = 1500;               // of the `entrain` policy per step, >= 0
+  int evaluations = kUsualEvaluations;  // of the `entrain` policy per step, >= 0
   int assign_threads = 1;               // that assign a step; the assignment is the same
   std::vector<std::string> without;     // parts the `entrain` policy omits, for ablations:
                                         // "shape", "slots", "deferral", "segments", "chunks"
