@@ -107,8 +107,8 @@ void run_moves(benchmark::State& state, const char* name, const char* schedule, 
   const ListRule rule = rule_of(schedule);
   Rng rng(5);
   const std::vector<int> replicas = oracle::replicas_of(searched.batch.plan);
-  Placement before = searched.placement;
-  PlacementEdit edit(searched.placement, before, replicas);
+  Placement kept = searched.placement;
+  PlacementEdit edit(searched.placement, kept, replicas);
   Mover mover(searched.request, loads, replicas, rng, edit);
   graphs.place(searched.placement, 0);
   const ReplicaGraph before = graphs.graph(0);
