@@ -9,35 +9,26 @@
 #include <utility>
 
 #include "entrain/core/base/parallel.h"
+#include "entrain/core/planner/plan_order.h"
 
 namespace entrain {
 namespace {
 
 using std::int64_t;
 
-struct Entry {
-  int64_t bound_ns = 0;     // over all batches
-  int64_t estimate_ns = 0;  // likewise
-  int64_t number = 0;       // in the order of the space
-  PlanShape config;
-  int64_t guess_ns = kNever;  // PlanScorer::guess(), of those that are guessed
-};
-
-// Configurations that are guessed: the first by estimate, as long as they count no more units on
-// stages (plan_units.h), the first of each other number of replicas that counts no more, and all of
-// one lane. Estimates favour few replicas of many lanes, which deal worst with uneven samples.
-constexpr int64_t kMostGuesses = 64;
-constexpr int64_t kMostGuessUnits = 700'000;
-
 // A part with kSharedLanes is searched after the same part without, in an eighth of its budget.
-// Where that part is not proven, an eighth of its units are guessed, two to four configurations,
-// four to eight from 2,048 samples on, and only those guessed less than 6 % slower than the first
-// plan that fitted there are simulated: other levels of recomputation than the guessed one may win
-// a tenth. The guess is by the policy itself, since `lpt-2d` can take 1.8 times as long on
-// pipelines of a few heavy samples and no longer on one lane.
+// Where that part is not proven, only a few configurations are guessed (plan_order.h), and only
+// those guessed less than 6 % slower than the first plan that fitted there are simulated: other
+// levels of recomputation than the guessed one may win a tenth. The guess is by the policy itself,
+// since `lpt-2d` can take 1.8 times as long on pipelines of a few heavy samples and no longer on
+// one lane.
 constexpr int kSharedShare = 8;
-constexpr int64_t kLeastSharedGuesses = 2;
-constexpr int64_t kMostSharedGuesses = 4;
+
+// Scouts among so many of the best guesses are simulated once the default budget is spent,
+// whatever a larger one is, and those near one that becomes the best in as much again.
+constexpr std::size_t kScoutGuesses = 3;
+constexpr int kScoutPercent = 200;
+constexpr int kWhatever = 1'000'000;  // percent: more than any part spends
 
 // Among so many configurations steps of plans far behind are given up, if there is a budget: it
 // proves nothing of most of them anyway. Of fewer, whole steps may prove that they are slower.
@@ -45,12 +36,20 @@ constexpr std::size_t kMostWithoutGivingUp = 250;
 
 using Undecided = std::pair<std::size_t, PlanCandidate>;  // index of its entry
 
-bool lower_bound_first(const Entry& a, const Entry& b) {
+bool estimate_first(const PlanEntry& a, const PlanEntry& b) {
+  return std::pair(a.estimate_ns, a.number) < std::pair(b.estimate_ns, b.number);
+}
+
+bool guess_first(const PlanEntry& a, const PlanEntry& b) {
+  return a.guess_ns < b.guess_ns;
+}
+
+bool lower_bound_first(const PlanEntry& a, const PlanEntry& b) {
   return std::pair(a.bound_ns, a.number) < std::pair(b.bound_ns, b.number);
 }
 
 // One replica is one lane, as in plain data parallelism with or without tensor parallelism.
-bool is_one_lane(const Entry& entry) {
+bool is_one_lane(const PlanEntry& entry) {
   return lanes_of(entry.config) == 1;
 }
 
@@ -74,19 +73,13 @@ class Search {
       judge_once(index);
     }
     for (std::size_t index = 0; index < entries_.size(); ++index) {
-      judge_once(index);
-      walks_ = true;
-      while (improved_ && beside_ == nullptr) {
-        improved_ = false;
-        for (const std::size_t near : near_best()) {
-          judge_once(near);
-          if (improved_) {
-            break;
-          }
-        }
+      if (usually_spent()) {
+        send_scouts();
       }
-      walks_ = false;
+      judge_once(index);
+      walk(kWalkPercent);
     }
+    send_scouts();
     judge_set_aside();
     judge_stopped();
     if (not_held_ns_ < kNever) {
@@ -132,64 +125,79 @@ class Search {
       });
     }
     if (beside_ != nullptr) {
-      std::erase_if(entries_, [&](const Entry& of) { return of.bound_ns >= threshold(); });
+      std::erase_if(entries_, [&](const PlanEntry& of) { return of.bound_ns >= threshold(); });
     }
-    for (Entry& entry : entries_) {
+    for (PlanEntry& entry : entries_) {
       entry.estimate_ns = bounds.estimate(entry.config);
     }
     result_.lower_bound_ns = least == kNever ? 0 : least / num_batches();
   }
 
-  // By estimate, but first by guess those that are guessed. Returns how many are judged before
-  // others have a say: the best guess and all of one lane.
+  // By estimate, but first by guess those that are guessed first. Returns how many are judged
+  // before others have a say: the best guess and all of one lane.
   std::size_t order_entries() {
-    std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-      return std::pair(a.estimate_ns, a.number) < std::pair(b.estimate_ns, b.number);
-    });
-    const auto end = std::stable_partition(
-        entries_.begin(), entries_.end(), [guessed = guessed_numbers()](const Entry& entry) {
-          return guessed.count(entry.number) > 0;
-        });
-    parallel_for(end - entries_.begin(), request_.threads, [&](int64_t index) {
-      Entry& entry = entries_[static_cast<std::size_t>(index)];
+    std::sort(entries_.begin(), entries_.end(), estimate_first);
+    const GuessChoice chosen =
+        choose_guesses(entries_,
+                       [this](const PlanShape& config) { return scorer_.guess_units(config); },
+                       {.guided = is_guided(), .size_scale = size_scale()});
+    const auto among = [](const std::set<int64_t>& numbers) {
+      return [&numbers](const PlanEntry& entry) { return numbers.count(entry.number) > 0; };
+    };
+    const auto end = std::stable_partition(entries_.begin(), entries_.end(), among(chosen.first));
+    const auto last = std::stable_partition(end, entries_.end(), among(chosen.scouts));
+    parallel_for(last - entries_.begin(), request_.threads, [&](int64_t index) {
+      PlanEntry& entry = entries_[static_cast<std::size_t>(index)];
       entry.guess_ns = scorer_.guess(entry.config, is_guided(), far_guess_ns());
     });
-    std::stable_sort(entries_.begin(), end, [](const Entry& a, const Entry& b) {
-      return a.guess_ns < b.guess_ns;
-    });
+    list_scouts(last - entries_.begin(), chosen.scouts);
+    std::stable_sort(entries_.begin(), end, guess_first);
+    std::sort(end, entries_.end(), estimate_first);
     const auto second = entries_.begin() + (entries_.empty() ? 0 : 1);
     return static_cast<std::size_t>(std::stable_partition(second, end, is_one_lane) -
                                     entries_.begin());
   }
 
-  // Of the entries, which are in the order of their estimates.
-  [[nodiscard]] std::set<int64_t> guessed_numbers() const {
-    std::set<int64_t> result;
-    std::set<int> replica_counts;
-    int64_t units = 0;
-    const int64_t shared = std::min<int64_t>(2, size_scale());
-    const int64_t most = is_guided() ? shared * kMostSharedGuesses : kMostGuesses;
-    const int64_t most_units = size_scale() * kMostGuessUnits / (is_guided() ? kSharedShare : 1);
-    const int64_t least = is_guided() ? shared * kLeastSharedGuesses : 0;
-    bool by_estimate = true;
-    for (const Entry& entry : entries_) {
-      const auto count = std::ssize(result);
-      by_estimate = by_estimate && count < most && (units < most_units || count < least);
-      const bool another = !is_guided() && replica_counts.count(entry.config.replicas) == 0;
-      if (!by_estimate && !another && !is_one_lane(entry)) {
-        continue;
-      }
-      const int64_t more = scorer_.guess_units(entry.config);
-      if (by_estimate || more <= most_units || is_one_lane(entry)) {
-        units += more;
-        replica_counts.insert(entry.config.replicas);
-        result.insert(entry.number);
+  // Of the first entries, which are guessed.
+  void list_scouts(std::ptrdiff_t count, const std::set<int64_t>& scouts) {
+    std::vector<PlanEntry> guessed(entries_.begin(), entries_.begin() + count);
+    std::stable_sort(guessed.begin(), guessed.end(), guess_first);
+    guessed.resize(std::min(guessed.size(), kScoutGuesses));
+    for (const PlanEntry& entry : guessed) {
+      if (scouts.count(entry.number) > 0) {
+        scouts_.push_back(entry.number);
       }
     }
-    return result;
   }
 
-  // Larger batches may take more: 2 times from 2,048 samples on, 4 times from 8,192.
+  // Plans near the best one, as long as they are better.
+  void walk(int percent) {
+    percent_ = percent;
+    while (improved_ && beside_ == nullptr) {
+      improved_ = false;
+      for (const std::size_t near : near_plan(entries_, judged_, result_.best().config, before_)) {
+        judge_once(near);
+        if (improved_) {
+          break;
+        }
+      }
+    }
+    percent_ = 100;
+  }
+
+  // Once.
+  void send_scouts() {
+    for (const int64_t scout : std::exchange(scouts_, {})) {
+      const auto entry = std::find_if(entries_.begin(),
+                                      entries_.end(),
+                                      [scout](const PlanEntry& of) { return of.number == scout; });
+      percent_ = kWhatever;
+      judge_once(static_cast<std::size_t>(entry - entries_.begin()));
+      walk(kScoutPercent);
+    }
+  }
+
+  // GuessLimits::size_scale
   [[nodiscard]] int64_t size_scale() const {
     constexpr double kSamples = 512;
     const auto samples = static_cast<double>(request_.batches.front().size());
@@ -213,7 +221,7 @@ class Search {
   }
 
   // Holds the lowest bounds: a heap with the highest of them in front.
-  void keep(Entry entry) {
+  void keep(PlanEntry entry) {
     if (full()) {
       if (!lower_bound_first(entry, entries_.front())) {
         leave(entry.bound_ns);
@@ -246,81 +254,16 @@ class Search {
     if (request_.most_simulations >= 0) {
       return request_.most_simulations > 0 && steps >= request_.most_simulations;
     }
-    const int percent = walks_ ? kWalkPercent : 100;
-    return 100 * steps >= percent * default_budget(request_.patience) ||
+    return usually_spent();
+  }
+  // By default.
+  [[nodiscard]] bool usually_spent() const {
+    const int64_t share = beside_ == nullptr ? 1 : kSharedShare;
+    const int64_t steps = share * scorer_.simulated_steps();
+    return 100 * steps >= int64_t{percent_} * default_budget(request_.patience) ||
            (steps >= kLeastSimulations &&
             100 * share * scorer_.simulated_unit_stages() >=
-                percent * std::max<int64_t>(request_.patience, size_scale()) * kMostUnitStages);
-  }
-
-  // Those that differ from the best plan in the replicas, the shape of one module or in where lanes
-  // went: what is scaled from it or goes on twice as far from the best plan before it, then the
-  // nearest in lanes, then as the order of entries has them. Only what comes first under a budget
-  // hangs on it.
-  [[nodiscard]] std::vector<std::size_t> near_best() const {
-    constexpr std::size_t kMost = 4;
-    const PlanShape& best = result_.best().config;
-    std::vector<std::pair<int, std::size_t>> similar;  // lanes that went, and index
-    for (std::size_t index = 0; index < entries_.size(); ++index) {
-      const PlanShape& other = entries_[index].config;
-      if (judged_[index] != 0 || other.layout != best.layout) {
-        continue;
-      }
-      if (is_scaled(other)) {
-        similar.emplace_back(0, index);
-      }
-      if (other.replicas != best.replicas) {
-        continue;
-      }
-      int shapes = 0;
-      int degrees = 0;
-      int lanes = 0;
-      for (std::size_t module = 0; module < best.modules.size(); ++module) {
-        shapes += other.modules[module] == best.modules[module] ? 0 : 1;
-        degrees += other.modules[module].degrees == best.modules[module].degrees ? 0 : 1;
-        lanes += std::abs(other.modules[module].stages - best.modules[module].stages);
-      }
-      if (shapes <= 1 || degrees == 0) {
-        similar.emplace_back(goes_on(other) ? 0 : lanes, index);
-      }
-    }
-    const std::size_t count = std::min(kMost, similar.size());
-    std::partial_sort(
-        similar.begin(), similar.begin() + static_cast<std::ptrdiff_t>(count), similar.end());
-    std::vector<std::size_t> result;
-    for (std::size_t i = 0; i < count; ++i) {
-      result.push_back(similar[i].second);
-    }
-    return result;
-  }
-
-  // Whether lanes go on from the best plan as they went to it, twice as many.
-  [[nodiscard]] bool goes_on(const PlanShape& other) const {
-    PlanShape on = result_.best().config;
-    if (before_.modules.empty() || before_.replicas != on.replicas || before_.layout != on.layout) {
-      return false;
-    }
-    for (std::size_t module = 0; module < on.modules.size(); ++module) {
-      on.modules[module].stages += 2 * (on.modules[module].stages - before_.modules[module].stages);
-    }
-    return on == other;
-  }
-
-  // Whether it has twice the replicas of the best plan, of half the lanes each, or the reverse.
-  [[nodiscard]] bool is_scaled(const PlanShape& other) const {
-    const PlanShape& best = result_.best().config;
-    if (other.replicas != 2 * best.replicas && 2 * other.replicas != best.replicas) {
-      return false;
-    }
-    for (std::size_t module = 0; module < best.modules.size(); ++module) {
-      const ModuleShape& mine = best.modules[module];
-      const ModuleShape& its = other.modules[module];
-      if (its.stages * other.replicas != mine.stages * best.replicas ||
-          !(its.degrees == mine.degrees) || its.virtual_stages != mine.virtual_stages) {
-        return false;
-      }
-    }
-    return true;
+                percent_ * std::max<int64_t>(request_.patience, size_scale()) * kMostUnitStages);
   }
 
   void judge_once(std::size_t index) {
@@ -330,7 +273,7 @@ class Search {
     }
   }
 
-  void judge(const Entry& entry) {
+  void judge(const PlanEntry& entry) {
     if (entry.bound_ns >= threshold()) {
       return;
     }
@@ -358,7 +301,7 @@ class Search {
     std::vector<Undecided> set_aside = std::exchange(set_aside_, {});
     sort_by_nearness(set_aside);
     for (Undecided& undecided : set_aside) {
-      const Entry& entry = entries_[undecided.first];
+      const PlanEntry& entry = entries_[undecided.first];
       PlanCandidate& candidate = undecided.second;
       const int64_t bound = scorer_.may_recompute()
                                 ? entry.bound_ns
@@ -393,7 +336,7 @@ class Search {
   // be faster with recomputation: nothing is proven of that but the configuration's own bound.
   void judge_stopped() {
     for (const auto& [index, candidate] : std::exchange(undecided_, {})) {
-      const Entry& entry = entries_[index];
+      const PlanEntry& entry = entries_[index];
       if (entry.bound_ns >= threshold()) {
         continue;
       }
@@ -409,11 +352,11 @@ class Search {
 
   void leave_entry(int64_t bound_ns) { left_ns_.push_back(bound_ns); }
 
-  [[nodiscard]] std::size_t index_of(const Entry& entry) const {
+  [[nodiscard]] std::size_t index_of(const PlanEntry& entry) const {
     return static_cast<std::size_t>(&entry - entries_.data());
   }
 
-  void take(PlanCandidate candidate, const Entry& entry) {
+  void take(PlanCandidate candidate, const PlanEntry& entry) {
     switch (candidate.state) {
       case CandidateState::kNoFit:
         result_.no_fit.push_back(std::move(candidate));
@@ -462,10 +405,11 @@ class Search {
   const PartFigures* beside_;
   PartFigures figures_;
   PlanSearchResult result_;
-  std::vector<Entry> entries_;
+  std::vector<PlanEntry> entries_;
   std::vector<char> judged_;                       // [entry]
   bool improved_ = false;                          // the best plan, since last asked
-  bool walks_ = false;                             // along what is near the best plan
+  std::vector<int64_t> scouts_;                    // numbers of those not yet sent
+  int percent_ = 100;                              // of the default budget that may be spent
   PlanShape before_;                               // that was the best before it
   std::vector<std::pair<int64_t, int64_t>> keys_;  // [plan of the result] total and number
   std::vector<Undecided> undecided_;               // stopped, unknown whether they fit

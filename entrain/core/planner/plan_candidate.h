@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,9 @@
 #include "entrain/core/spec/profile.h"
 
 namespace entrain {
+
+// Nanoseconds that stop no simulation.
+inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 enum class RecomputeRule : std::uint8_t {
   kNever,

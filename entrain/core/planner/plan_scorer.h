@@ -20,9 +20,6 @@
 
 namespace entrain {
 
-// Stops no simulation.
-inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
-
 class PlanScorer {
  public:
   // `request` must outlive the scorer.
