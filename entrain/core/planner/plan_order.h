@@ -38,9 +38,9 @@ struct GuessChoice {
 // the limits allow, the first of each other number of replicas that counts no more, and all of one
 // lane. Estimates favour few replicas of many lanes, which deal worst with uneven samples.
 //
-// Scouts: in half as many units, the first by estimate of each other kind that takes little; a kind
-// has the same replicas, layout and degrees, and a search finds its other numbers of lanes by
-// itself. None where guided.
+// Scouts: of each other kind the first by estimate, if it takes little, as long as all of them
+// count no more than half of those units. A kind has the same replicas, layout and degrees; its
+// other numbers of lanes a search finds by itself. None where guided.
 //
 // Shapes  by_estimate: entries by rising estimate; units_of: PlanScorer::guess_units().
 // Cost    one call of units_of() for each entry that may be guessed.
