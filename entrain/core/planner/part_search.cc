@@ -81,13 +81,13 @@ class Search {
     send_scouts();
     judge_set_aside();
     judge_stopped();
-    if (not_held_ns_ < kNever) {
+    if (not_held_ns_ < kNoStop) {
       left_ns_.push_back(not_held_ns_);
     }
     result_.simulated_steps = scorer_.simulated_steps();
     figures_.threshold_ns = threshold();
     figures_.fits = !result_.plans.empty();
-    figures_.best_ns = figures_.fits ? total_ns(result_.best()) : kNever;
+    figures_.best_ns = figures_.fits ? total_ns(result_.best()) : kNoStop;
     figures_.proven = std::all_of(
         left_ns_.begin(), left_ns_.end(), [&](int64_t bound) { return bound >= threshold(); });
     return {std::move(result_), std::move(left_ns_), std::move(figures_)};
@@ -97,7 +97,7 @@ class Search {
   // The configurations with the lowest bounds, at most as many as the request holds.
   void list_entries() {
     int64_t number = 0;
-    int64_t least = kNever;
+    int64_t least = kNoStop;
     const PlanBounds& bounds = scorer_.bounds();
     for (const int replicas : scorer_.space().replica_counts()) {
       const PlanSpace::Filter filter = [&](int module, int index, int stages) {
@@ -129,7 +129,7 @@ class Search {
     for (PlanEntry& entry : entries_) {
       entry.estimate_ns = bounds.estimate(entry.config);
     }
-    result_.lower_bound_ns = least == kNever ? 0 : least / num_batches();
+    result_.lower_bound_ns = least == kNoStop ? 0 : least / num_batches();
   }
 
   // By estimate, but first by guess those that are guessed first. Returns how many are judged
@@ -212,7 +212,7 @@ class Search {
   // What is guessed slower is not simulated.
   [[nodiscard]] int64_t far_guess_ns() const {
     return is_guided() && !beside_->first_steps.empty() ? beside_->first_steps.front() / 50 * 53
-                                                        : kNever;
+                                                        : kNoStop;
   }
 
   [[nodiscard]] bool full() const {
@@ -243,7 +243,7 @@ class Search {
   }
   [[nodiscard]] int64_t threshold() const {
     const PlanCandidate* last = last_of_first();
-    const int64_t own = last == nullptr ? kNever : total_ns(*last);
+    const int64_t own = last == nullptr ? kNoStop : total_ns(*last);
     return beside_ == nullptr ? own : std::min(own, beside_->threshold_ns);
   }
 
@@ -394,7 +394,7 @@ class Search {
 
   // What is slower than the best plan needs no check of further batches.
   void set_lead() {
-    const int64_t own = result_.plans.empty() ? kNever : total_ns(result_.best());
+    const int64_t own = result_.plans.empty() ? kNoStop : total_ns(result_.best());
     scorer_.set_lead(beside_ == nullptr ? own : std::min(own, beside_->best_ns));
   }
 
@@ -413,8 +413,8 @@ class Search {
   std::vector<std::pair<int64_t, int64_t>> keys_;  // [plan of the result] total and number
   std::vector<Undecided> undecided_;               // stopped, unknown whether they fit
   std::vector<Undecided> set_aside_;
-  int64_t not_held_ns_ = kNever;  // least bound of what was not held
-  std::vector<int64_t> left_ns_;  // bounds of what the budget left
+  int64_t not_held_ns_ = kNoStop;  // least bound of what was not held
+  std::vector<int64_t> left_ns_;   // bounds of what the budget left
 };
 
 }  // namespace

@@ -17,8 +17,8 @@ namespace entrain {
 // first one does not depend on it, and of the others a larger one makes more of the second part.
 struct PartFigures {
   std::vector<std::int64_t> first_steps;  // of the first plan that fitted
-  std::int64_t threshold_ns = kNever;
-  std::int64_t best_ns = kNever;  // of the best plan
+  std::int64_t threshold_ns = kNoStop;
+  std::int64_t best_ns = kNoStop;  // of the best plan
   bool fits = false;
   bool proven = false;
 };
@@ -33,7 +33,7 @@ struct PartResult {
 // Searches the configurations with these features, in a budget of its own; again where further
 // batches refuse its best plan, until the best one fits them all or is no faster than `to_beat`.
 //
-// Shapes    to_beat: nanoseconds over all batches, the best of other parts; kNever: none.
+// Shapes    to_beat: nanoseconds over all batches, the best of other parts; kNoStop: none.
 // Requires  scorer is of this request; beside: null, or the figures of the part to which this one
 //           adds shared lanes.
 // Ensures   the best plan of found, if faster than to_beat, fits the further batches.

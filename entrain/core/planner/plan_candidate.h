@@ -21,7 +21,7 @@
 namespace entrain {
 
 // Nanoseconds that stop no simulation.
-inline constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+inline constexpr std::int64_t kNoStop = std::numeric_limits<std::int64_t>::max();
 
 enum class RecomputeRule : std::uint8_t {
   kNever,

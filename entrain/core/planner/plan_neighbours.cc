@@ -227,7 +227,7 @@ std::vector<PlanNeighbour> judge_neighbours(const PlanSearchRequest& request,
                       format_bytes(std::max<std::int64_t>(0, shortage.missing_bytes)));
       continue;
     }
-    PlanCandidate& candidate = neighbour.candidate.emplace(scorer.score(neighbour.config, kNever));
+    PlanCandidate& candidate = neighbour.candidate.emplace(scorer.score(neighbour.config, kNoStop));
     if (candidate.reason.empty() && total_ns(candidate) <= best_total_ns) {
       scorer.check_all(candidate);
     }

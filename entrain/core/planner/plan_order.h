@@ -18,7 +18,7 @@ struct PlanEntry {
   std::int64_t estimate_ns = 0;  // likewise
   std::int64_t number = 0;       // in the order of the space
   PlanShape config;
-  std::int64_t guess_ns = kNever;  // PlanScorer::guess(), of those that are guessed
+  std::int64_t guess_ns = kNoStop;  // PlanScorer::guess(), of those that are guessed
 };
 
 struct GuessLimits {

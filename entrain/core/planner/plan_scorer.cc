@@ -72,7 +72,7 @@ std::string describe_lane(const Plan& plan, std::size_t lane) {
 // What a plan may take up to this batch without being far behind.
 std::int64_t far_behind_ns(std::span<const std::int64_t> rival, std::size_t batch) {
   if (rival.empty()) {
-    return kNever;
+    return kNoStop;
   }
   std::int64_t sum = 0;
   for (std::size_t i = 0; i <= batch; ++i) {
@@ -275,7 +275,7 @@ std::int64_t PlanScorer::guess(const PlanShape& config, bool searched, std::int6
     score = score_step(
         plan, costs_of(plan, 0), request_.first_step, request_.seed, {.give_up_ns = far_ns});
   }
-  return candidate.state == CandidateState::kNoFit || score.ns == 0 ? kNever : score.ns;
+  return candidate.state == CandidateState::kNoFit || score.ns == 0 ? kNoStop : score.ns;
 }
 
 std::int64_t PlanScorer::guess_units(const PlanShape& config) const {
@@ -412,7 +412,7 @@ void PlanScorer::simulate(PlanCandidate& candidate,
       break;
     }
     const bool is_known = known != nullptr && batch < known->size() && !(*known)[batch].gave_up;
-    const std::int64_t give_up_ns = gives_up_ ? far_behind_ns(rival, batch) - done : kNever;
+    const std::int64_t give_up_ns = gives_up_ ? far_behind_ns(rival, batch) - done : kNoStop;
     const StepScore& score =
         scores.emplace_back(is_known ? (*known)[batch] : step(candidate.plan, batch, give_up_ns));
     if (score.gave_up) {

@@ -71,12 +71,12 @@ class PlanScorer {
   // the fewest recomputed layers that are estimated to fit where it would not fit without: knows
   // the pipeline's fill and drain and oversized samples. `searched`: then by the policy itself, by
   // its shortest search, which may give up beyond `far_ns`. Not a bound, and not counted as a
-  // simulated step; kNever if state exceeds a lane's memory. May run on several threads at a time.
+  // simulated step; kNoStop if state exceeds a lane's memory. May run on several threads at a time.
   // Requires  memory allows a cut.
   // Cost      some milliseconds; `searched` some tens.
   [[nodiscard]] std::int64_t guess(const PlanShape& config,
                                    bool searched,
-                                   std::int64_t far_ns = kNever) const;
+                                   std::int64_t far_ns = kNoStop) const;
   // Its cost in units on stages (plan_units.h), about.
   [[nodiscard]] std::int64_t guess_units(const PlanShape& config) const;
 
@@ -114,7 +114,7 @@ class PlanScorer {
   void report_progress() const;
   [[nodiscard]] StepScore step(const Plan& plan,
                                std::size_t batch,
-                               std::int64_t give_up_ns = kNever);
+                               std::int64_t give_up_ns = kNoStop);
   // The scores of a plan that was set aside, or did not fit beside one; null: it never was.
   [[nodiscard]] const std::vector<StepScore>* known_scores(const Plan& plan) const;
   [[nodiscard]] StepCosts costs_of(const Plan& plan, std::size_t batch) const;

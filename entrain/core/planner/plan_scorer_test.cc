@@ -54,8 +54,8 @@ TEST(PlanScorer, ChargesTheExchangesOfAShardedOptimizer) {
   PlanScorer sharded(sharded_request);
   int differing = 0;
   for (const PlanShape& config : oracle::all_configs(plan_case, whole.space().degrees())) {
-    const PlanCandidate of_whole = whole.score(config, kNever);
-    const PlanCandidate of_shards = sharded.score(config, kNever);
+    const PlanCandidate of_whole = whole.score(config, kNoStop);
+    const PlanCandidate of_shards = sharded.score(config, kNoStop);
     Plan plan = of_whole.plan;
     plan.shard_optimizer = true;
     EXPECT_EQ(of_shards.plan, plan);
@@ -109,7 +109,7 @@ TEST(PlanScorer, GivesUpGuessesThatAreFarBehind) {
         continue;
       }
       const std::int64_t whole = scorer.guess(config, true);
-      if (whole == kNever) {
+      if (whole == kNoStop) {
         continue;
       }
       EXPECT_EQ(scorer.guess(config, true, 2 * whole), whole);
@@ -127,7 +127,7 @@ TEST(PlanScorer, StopsOnlyWhatIsProvenSlower) {
   PlanScorer scorer(request);
   const PlanShape config = oracle::all_configs(plan_case, scorer.space().degrees()).front();
   PlanCandidate whole = scorer.make_candidate(config);
-  scorer.simulate(whole, kNever);
+  scorer.simulate(whole, kNoStop);
   ASSERT_EQ(whole.state, CandidateState::kSimulated);
   ASSERT_EQ(whole.steps.size(), 3U);
   EXPECT_EQ(scorer.simulated_steps(), 3);
@@ -149,24 +149,24 @@ TEST(PlanScorer, SetsAsideWhatIsFarBehindAndGoesOnFromThere) {
   const PlanSearchRequest request = plan_case.request_of();
   PlanScorer scorer(request);
   const PlanShape config = oracle::all_configs(plan_case, scorer.space().degrees()).front();
-  const std::vector<std::int64_t> steps = PlanScorer(request).score(config, kNever).steps;
+  const std::vector<std::int64_t> steps = PlanScorer(request).score(config, kNoStop).steps;
   ASSERT_EQ(steps.size(), 3U);
   ASSERT_NE(steps[0], steps[1]);
   // As fast on the first batch, and much faster on the second.
   const std::vector<std::int64_t> rival = {steps[0], steps[1] / 2, 1};
-  const PlanCandidate aside = scorer.score(config, kNever, rival);
+  const PlanCandidate aside = scorer.score(config, kNoStop, rival);
   EXPECT_EQ(aside.state, CandidateState::kSetAside);
   EXPECT_EQ(aside.steps, (std::vector<std::int64_t>{steps[0], steps[1]}));
   EXPECT_GT(time_over(aside, rival), 1 + kFarBehind);
   EXPECT_LE(aside.mean_ns, (steps[0] + steps[1] + steps[2]) / 3);
   EXPECT_EQ(scorer.simulated_steps(), 2);
-  const PlanCandidate whole = scorer.score(config, kNever);
+  const PlanCandidate whole = scorer.score(config, kNoStop);
   EXPECT_EQ(whole.state, CandidateState::kSimulated);
   EXPECT_EQ(whole.steps, steps);
   EXPECT_EQ(scorer.simulated_steps(), 3);
   // Within a per cent of the rival nothing is set aside.
   const std::vector<std::int64_t> near = {steps[0] - steps[0] / 200, steps[1], steps[2]};
-  EXPECT_EQ(PlanScorer(request).score(config, kNever, near).state, CandidateState::kSimulated);
+  EXPECT_EQ(PlanScorer(request).score(config, kNoStop, near).state, CandidateState::kSimulated);
 }
 
 // What is known of a step that was given up is no step of the plan, and says nothing of its mean.
@@ -178,16 +178,16 @@ TEST(PlanScorer, SimulatesAgainWhatItGaveUp) {
   const std::vector<PlanShape> configs = oracle::all_configs(plan_case, scorer.space().degrees());
   const PlanShape config = *std::find_if(
       configs.begin(), configs.end(), [](const PlanShape& of) { return of.replicas > 1; });
-  const PlanCandidate whole = PlanScorer(request).score(config, kNever);
+  const PlanCandidate whole = PlanScorer(request).score(config, kNoStop);
   ASSERT_EQ(whole.steps.size(), 3U);
   const std::vector<std::int64_t> rival = {whole.steps[0] / 2, 1, 1};
-  PlanCandidate aside = scorer.score(config, kNever, rival);
+  PlanCandidate aside = scorer.score(config, kNoStop, rival);
   EXPECT_EQ(aside.steps.front(), whole.steps.front());
   EXPECT_FALSE(aside.gave_up);
   EXPECT_FALSE(aside.lane_peak_bytes.empty());
   scorer.start_again();
   scorer.set_gives_up(true);
-  aside = scorer.score(config, kNever, rival);
+  aside = scorer.score(config, kNoStop, rival);
   EXPECT_EQ(aside.state, CandidateState::kSetAside);
   ASSERT_EQ(aside.steps.size(), 1U);
   EXPECT_TRUE(aside.gave_up);
@@ -196,7 +196,7 @@ TEST(PlanScorer, SimulatesAgainWhatItGaveUp) {
   EXPECT_LE(aside.mean_ns, whole.mean_ns);
   EXPECT_GE(aside.mean_ns, aside.bound_ns);
   EXPECT_EQ(scorer.simulated_steps(), 1);
-  const PlanCandidate again = scorer.score(config, kNever);
+  const PlanCandidate again = scorer.score(config, kNoStop);
   EXPECT_EQ(again.state, CandidateState::kSimulated);
   EXPECT_EQ(again.steps, whole.steps);
   EXPECT_EQ(again.lane_peak_bytes, whole.lane_peak_bytes);
@@ -214,7 +214,7 @@ void for_each_without_room(int cases, const Visit& visit) {
     PlanScorer never(request);
     for (const PlanShape& config : oracle::all_configs(plan_case, never.space().degrees())) {
       if (never.bounds().bound(config).cause == BoundCause::kMemory ||
-          never.score(config, kNever).state == CandidateState::kNoFit) {
+          never.score(config, kNoStop).state == CandidateState::kNoFit) {
         SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case)
                                         << ": " << describe(config, plan_case.model));
         visit(request, config);
@@ -234,7 +234,7 @@ TEST(PlanScorer, RecomputesNoMoreThanItHasTo) {
     if (scorer.bounds().bound(config).cause == BoundCause::kMemory) {
       return;
     }
-    const PlanCandidate candidate = scorer.score(config, kNever);
+    const PlanCandidate candidate = scorer.score(config, kNoStop);
     if (candidate.state == CandidateState::kNoFit) {
       not_even_full += candidate.reason.find("every layer recomputed") != std::string::npos ? 1 : 0;
       return;
@@ -261,7 +261,7 @@ TEST(PlanScorer, RecomputesNoMoreThanItHasTo) {
     if (recomputed_layers(candidate.plan) != recomputed_layers(guess.plan)) {
       ++beyond_the_guess;
       for (PlanCandidate other : {guess, at_level(all.levels.back())}) {
-        scorer.simulate(other, kNever);
+        scorer.simulate(other, kNoStop);
         ASSERT_TRUE(other.state == CandidateState::kNoFit ||
                     (recomputed_layers(other.plan) != recomputed_layers(guess.plan) &&
                      total_ns(other) >= total_ns(candidate)));
@@ -289,11 +289,11 @@ TEST(PlanScorer, NeverTakesRecomputationThatIsSlower) {
       if (never.bounds().bound(config).cause == BoundCause::kMemory) {
         continue;
       }
-      const PlanCandidate plain = never.score(config, kNever);
+      const PlanCandidate plain = never.score(config, kNoStop);
       if (plain.state == CandidateState::kNoFit) {
         continue;
       }
-      const PlanCandidate best = scorer.score(config, kNever);
+      const PlanCandidate best = scorer.score(config, kNoStop);
       ASSERT_EQ(best.state, CandidateState::kSimulated);
       ASSERT_LE(total_ns(best), total_ns(plain));
       used += recomputes(best.plan) ? 1 : 0;

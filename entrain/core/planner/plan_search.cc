@@ -106,7 +106,7 @@ class Summary {
   // The time to beat to be among the first: that of the last of them, if enough are known.
   [[nodiscard]] int64_t threshold() const {
     const auto last = static_cast<std::size_t>(request_.runners_up);
-    return result_.plans.size() <= last ? kNever : total_ns(result_.plans[last]);
+    return result_.plans.size() <= last ? kNoStop : total_ns(result_.plans[last]);
   }
 
   [[nodiscard]] double regret() const {
@@ -224,7 +224,7 @@ class Summary {
   const PlanSearchRequest& request_;
   const std::vector<std::unique_ptr<PlanScorer>>& scorers_;
   PlanSearchResult result_;
-  int64_t best_ns_ = kNever;
+  int64_t best_ns_ = kNoStop;
   std::vector<int64_t> left_ns_;  // bounds of what the budget left
 };
 

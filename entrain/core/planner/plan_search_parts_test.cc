@@ -14,10 +14,10 @@
 namespace entrain {
 namespace {
 
-// Of every batch under the best plan; kNever where nothing fits.
+// Of every batch under the best plan; kNoStop where nothing fits.
 std::int64_t best_total(const PlanSearchRequest& request) {
   const PlanSearchResult result = search_plans(request);
-  return result.fits() ? total_ns(result.best()) : kNever;
+  return result.fits() ? total_ns(result.best()) : kNoStop;
 }
 
 TEST(SearchPlans, IsNeverWorseWithALargerBudget) {
@@ -29,12 +29,12 @@ TEST(SearchPlans, IsNeverWorseWithALargerBudget) {
     SCOPED_TRACE(testing::Message() << "case " << i << ": " << oracle::describe(plan_case));
     PlanSearchRequest request = plan_case.request_of();
     request.space.shared_lanes = i % 4 < 2 ? SharedLanes::kToo : SharedLanes::kNever;
-    std::int64_t smaller = kNever;
+    std::int64_t smaller = kNoStop;
     for (const int budget : {1, 2, 4, 8, 16, 0}) {
       request.most_simulations = budget;
       const std::int64_t found = best_total(request);
       EXPECT_LE(found, smaller) << "budget " << budget;
-      better += smaller < kNever && found < smaller ? 1 : 0;
+      better += smaller < kNoStop && found < smaller ? 1 : 0;
       smaller = found;
     }
   }
@@ -56,7 +56,7 @@ TEST(SearchPlans, IsNeverWorseInALargerSpace) {
     std::erase_if(small.profile.layers,
                   [](const LayerProfile& layer) { return layer.context_parallel > 1; });
     const PlanSearchResult found = search_plans(small.request_of());
-    std::int64_t smaller = kNever;
+    std::int64_t smaller = kNoStop;
     if (found.fits() && PlanScorer(plan_case.request_of()).space().contains(found.best().config)) {
       smaller = total_ns(found.best());
     }
@@ -70,7 +70,7 @@ TEST(SearchPlans, IsNeverWorseInALargerSpace) {
       space.idle_devices = more == std::string("idle devices");
       const std::int64_t larger = best_total(plan_case.request_of());
       EXPECT_LE(larger, smaller) << "with " << more;
-      better += smaller < kNever && larger < smaller ? 1 : 0;
+      better += smaller < kNoStop && larger < smaller ? 1 : 0;
       smaller = larger;
     }
   }
@@ -163,7 +163,7 @@ TEST(SearchPlans, TakesTheBetterOptimizer) {
     const std::int64_t with = best_total(request);
     request.any_optimizer = true;
     const PlanSearchResult any = search_plans(request);
-    EXPECT_EQ(any.fits() ? total_ns(any.best()) : kNever, std::min(with, without));
+    EXPECT_EQ(any.fits() ? total_ns(any.best()) : kNoStop, std::min(with, without));
     for (const auto* list : {&any.plans, &any.stopped, &any.set_aside}) {
       expect_no_twins(*list);
     }

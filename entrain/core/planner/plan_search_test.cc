@@ -81,10 +81,10 @@ TEST(SearchPlans, RanksPlansAndCertifiesTheBest) {
     request.runners_up = 1'000'000;  // so that all are simulated
     PlanScorer scorer(request);
     std::vector<std::int64_t> totals;
-    std::vector<std::int64_t> best_of_each(request.batches.size(), kNever);
-    std::int64_t least_bound = kNever;
+    std::vector<std::int64_t> best_of_each(request.batches.size(), kNoStop);
+    std::int64_t least_bound = kNoStop;
     for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
-      const PlanCandidate candidate = scorer.score(config, kNever);
+      const PlanCandidate candidate = scorer.score(config, kNoStop);
       ASSERT_EQ(candidate.state, CandidateState::kSimulated);
       totals.push_back(total_ns(candidate));
       least_bound = std::min(least_bound, scorer.bounds().bound(config).ns);
@@ -135,7 +135,7 @@ TEST(SearchPlans, SaysWhatABudgetHasLeft) {
     EXPECT_EQ(little.simulated_steps, std::ssize(request.batches));
     const PlanScorer scorer(request);
     std::int64_t left = 0;
-    std::int64_t least = kNever;
+    std::int64_t least = kNoStop;
     for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
       const std::int64_t bound = scorer.bounds().bound(config).ns;
       if (config != little.best().config && bound < total_ns(little.best())) {
@@ -283,7 +283,7 @@ TEST(SearchPlans, RecomputesWhereNothingFitsWithout) {
 TEST(SearchPlans, CountsWhatEachBoundHasCut) {
   struct Cut {
     std::int64_t count = 0;
-    std::int64_t nearest_ns = kNever;
+    std::int64_t nearest_ns = kNoStop;
   };
   Rng rng(67);
   std::set<BoundCause> causes;
@@ -294,7 +294,8 @@ TEST(SearchPlans, CountsWhatEachBoundHasCut) {
     const PlanSearchResult result = search_plans(request);
     ASSERT_TRUE(result.complete);
     const auto last = static_cast<std::size_t>(request.runners_up);
-    const std::int64_t to_beat = result.plans.size() > last ? total_ns(result.plans[last]) : kNever;
+    const std::int64_t to_beat =
+        result.plans.size() > last ? total_ns(result.plans[last]) : kNoStop;
     const PlanScorer scorer(request);
     std::map<std::pair<BoundCause, int>, Cut> expected;
     const auto cuts = [&](const PlanBound& bound, int module) {
