@@ -1,6 +1,7 @@
 #include "entrain/core/assigner/slot_rules.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <limits>
 #include <span>
@@ -14,6 +15,50 @@ namespace entrain {
 namespace {
 
 constexpr int kFewSegments = 16;  // of a sample, in the mean
+
+// The step of even slots by the classical formula for 1F1B, of one replica on lanes that are all
+// like its slowest one.
+class ClassicalStep {
+ public:
+  ClassicalStep(const AssignRequest& request,
+                const BatchLoads& loads,
+                const std::vector<int>& samples)
+      : lanes_(request.plan->num_lanes()) {
+    for (std::size_t i = 0; i < loads.lanes.size(); ++i) {
+      for (const int sample : samples) {
+        work_[i] += loads.sample[at(sample)][i];
+      }
+      for (const StageRef& ref : request.plan->lanes[at(loads.lanes[i])]) {
+        const OperationTimes& launch =
+            request.costs->modules[at(ref.module)].stages[at(ref.stage)].launch;
+        launch_[i] += static_cast<double>((launch.forward + launch.backward()).count());
+      }
+    }
+  }
+
+  // Nanoseconds.
+  [[nodiscard]] double of(int num_slots) const {
+    double slot = 0;
+    for (std::size_t i = 0; i < work_.size(); ++i) {
+      slot = std::max(slot, work_[i] / num_slots + launch_[i]);
+    }
+    return (num_slots + lanes_ - 1) * slot;
+  }
+
+  // The fastest of up to so many slots.
+  [[nodiscard]] int fastest(int most) const {
+    int result = 1;
+    for (int num_slots = 2; num_slots <= most; ++num_slots) {
+      result = of(num_slots) < of(result) ? num_slots : result;
+    }
+    return result;
+  }
+
+ private:
+  int lanes_;
+  Load work_{};
+  Load launch_{};
+};
 
 // For the ablation of the order of slots.
 void shuffle_slots(const AssignRequest& request, int replica, Placement& placement) {
@@ -41,7 +86,8 @@ class RuleChooser {
         evaluator_(evaluator),
         replica_(replica),
         placement_(placement),
-        num_samples_(static_cast<int>(placement.samples[at(replica)].size())) {
+        num_samples_(static_cast<int>(placement.samples[at(replica)].size())),
+        slot_counts_(slot_counts(request, loads, placement.samples[at(replica)])) {
     for (const int sample : placement.samples[at(replica)]) {
       num_text_ += loads.text_only[at(sample)];
       for (int module = 0; module < request.costs->llm_module(); ++module) {
@@ -56,7 +102,9 @@ class RuleChooser {
     if (search.start != nullptr) {
       best_ = rule_for(*search.start, num_samples_);
     } else {
-      best_.num_slots = std::min(request_.plan->num_slots, num_samples_);
+      best_.num_slots = request_.options.choose_slots
+                            ? slot_counts_.front()
+                            : std::min(request_.plan->num_slots, num_samples_);
       best_.shape = request_.options.shape ? kTriangle : kFlat;
     }
     place(best_);
@@ -135,31 +183,18 @@ class RuleChooser {
     }
   }
 
-  // From a few, which suits oversized samples, up to one sample per slot.
-  [[nodiscard]] std::vector<int> slot_counts() const {
-    const int lanes = request_.plan->num_lanes();
-    std::vector<int> counts = {std::min(num_samples_, 3), std::min(num_samples_, 5)};
-    for (const int halves : {2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32}) {
-      counts.push_back(std::min(num_samples_, std::max(1, lanes * halves / 2)));
-    }
-    std::sort(counts.begin(), counts.end());
-    counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
-    return counts;
-  }
-
   void choose_slots() {
     SlotRule rule = best_;
-    for (const int count : slot_counts()) {
+    for (const int count : slot_counts_) {
       rule.num_slots = count;
-      if (rule.num_slots != request_.plan->num_slots) {
-        consider(rule);
-      }
+      consider(rule);
     }
   }
 
   // Outwards from the rule's own number: fewer, or where that loses more.
   void choose_near_slots() {
-    const std::vector<int> counts = slot_counts();
+    std::vector<int> counts = slot_counts_;
+    std::sort(counts.begin(), counts.end());
     const int own = best_.num_slots;
     const auto fewer = std::lower_bound(counts.begin(), counts.end(), own);
     for (auto next = std::make_reverse_iterator(fewer); next != counts.rend(); ++next) {
@@ -304,6 +339,7 @@ class RuleChooser {
   int replica_;
   Placement& placement_;
   int num_samples_;
+  std::vector<int> slot_counts_;
   int num_text_ = 0;
   int num_segments_ = 0;
   int budget_ = 0;
@@ -314,6 +350,31 @@ class RuleChooser {
 };
 
 }  // namespace
+
+std::vector<int> slot_counts(const AssignRequest& request,
+                             const BatchLoads& loads,
+                             const std::vector<int>& samples) {
+  constexpr int kFew[] = {3, 5};
+  const int lanes = request.plan->num_lanes();
+  std::vector<int> counts(std::begin(kFew), std::end(kFew));
+  counts.push_back(request.plan->num_slots);
+  for (const int halves : {2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 20, 24, 32}) {
+    counts.push_back(std::max(1, lanes * halves / 2));
+  }
+  const ClassicalStep step(request, loads, samples);
+  const int fastest = step.fastest(lanes / 2);
+  if (fastest > kFew[1] && fastest < lanes / 2) {
+    counts.push_back(fastest);
+  }
+  for (int& count : counts) {
+    count = std::min(count, static_cast<int>(samples.size()));
+  }
+  std::sort(counts.begin(), counts.end());
+  counts.erase(std::unique(counts.begin(), counts.end()), counts.end());
+  std::stable_sort(
+      counts.begin(), counts.end(), [&](int a, int b) { return step.of(a) < step.of(b); });
+  return counts;
+}
 
 RuleResult choose_slot_rule(const AssignRequest& request,
                             const BatchLoads& loads,

@@ -2,6 +2,8 @@
 // time.
 #pragma once
 
+#include <vector>
+
 #include "entrain/core/assigner/evaluate.h"
 #include "entrain/core/assigner/greedy.h"
 #include "entrain/core/base/random.h"
@@ -10,6 +12,16 @@
 #include "entrain/core/graph/placement.h"
 
 namespace entrain {
+
+// Numbers of slots worth a try for a replica of these samples: from a few, which suits oversized
+// samples, up to sixteen times the lanes; the plan's own; and the fastest by the classical formula
+// for 1F1B, which knows launches, where that is fewer than half the lanes. By rising time of that
+// formula: on many lanes the budget may end after a few tries.
+//
+// Requires  a sample. Ensures  none is above the number of samples, none there twice.
+std::vector<int> slot_counts(const AssignRequest& request,
+                             const BatchLoads& loads,
+                             const std::vector<int>& samples);
 
 // The times of one replica under a rule.
 struct RuleResult {
@@ -23,7 +35,7 @@ struct RuleSearch {
   // Whether slots within the bytes are tried where they cost the others a twentieth of the time.
   bool beyond = true;
   // Tried first, and then numbers of slots outwards from its own as long as they win, or all where
-  // segments are spread; null: the plan's number of slots, and then a dozen others.
+  // segments are spread; null: slot_counts(), one after the other.
   const SlotRule* start = nullptr;
 };
 

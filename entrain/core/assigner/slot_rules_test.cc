@@ -1,6 +1,11 @@
 #include "entrain/core/assigner/slot_rules.h"
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <numeric>
+#include <set>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -33,6 +38,80 @@ struct RulesCase {
   AssignRequest request;
 };
 
+double classical_step(const RulesCase& instance, const std::vector<int>& samples, int num_slots) {
+  const Plan& plan = instance.of.plan;
+  double slowest = 0;
+  for (std::size_t i = 0; i < instance.loads.lanes.size(); ++i) {
+    double slot = 0;
+    for (const int sample : samples) {
+      slot += instance.loads.sample[static_cast<std::size_t>(sample)][i] / num_slots;
+    }
+    for (const StageRef& ref : plan.lanes[static_cast<std::size_t>(instance.loads.lanes[i])]) {
+      const StageCosts& stage = instance.of.costs.modules[static_cast<std::size_t>(ref.module)]
+                                    .stages[static_cast<std::size_t>(ref.stage)];
+      slot += static_cast<double>(
+          (stage.launch.forward + stage.launch.backward_input + stage.launch.backward_weight)
+              .count());
+    }
+    slowest = std::max(slowest, slot);
+  }
+  return slowest * (plan.num_lanes() - 1 + num_slots);
+}
+
+TEST(SlotCounts, StartWithTheFastestOfTheClassicalFormula) {
+  int changed = 0;
+  for (int i = 0; i < 500; ++i) {
+    const RulesCase instance(i);
+    for (const std::vector<int>& samples : instance.placement.samples) {
+      const std::vector<int> counts = slot_counts(instance.request, instance.loads, samples);
+      const auto most = static_cast<int>(samples.size());
+      for (std::size_t place = 1; place < counts.size(); ++place) {
+        EXPECT_LE(classical_step(instance, samples, counts[place - 1]),
+                  classical_step(instance, samples, counts[place]) * (1 + 1e-9));
+      }
+      const int lanes = instance.of.plan.num_lanes();
+      for (const int count : {3, 5, instance.of.plan.num_slots, lanes, 3 * lanes / 2, 16 * lanes}) {
+        EXPECT_EQ(std::count(counts.begin(), counts.end(), std::min(count, most)), 1);
+      }
+      EXPECT_EQ(std::set<int>(counts.begin(), counts.end()).size(), counts.size());
+      EXPECT_LE(*std::max_element(counts.begin(), counts.end()), most);
+      changed += counts.front() != std::min(instance.of.plan.num_slots, most) ? 1 : 0;
+    }
+  }
+  EXPECT_GT(changed, 100);
+}
+
+// Steps of launches alone take the fewest slots, of no launches the most; between them the sum of
+// launches and of the slots' work that others wait for is least.
+TEST(SlotCounts, KnowLaunchesOfManyLanes) {
+  RulesCase instance(0);
+  Plan& plan = instance.of.plan;
+  BatchLoads& loads = instance.loads;
+  const int stages = 40;
+  plan.lanes.clear();
+  for (int stage = 0; stage < stages; ++stage) {
+    plan.lanes.push_back({{0, stage}});
+  }
+  StageCosts stage = instance.of.costs.modules.front().stages.front();
+  loads.lanes = {0};
+  loads.sample.assign(1000, {1000.0});
+  std::vector<int> samples(1000);
+  std::iota(samples.begin(), samples.end(), 0);
+  plan.num_slots = 64;
+  const auto counts_with = [&](std::int64_t launch) {
+    stage.launch = {.forward = std::chrono::nanoseconds(launch)};
+    instance.of.costs.modules.front().stages.assign(stages, stage);
+    return slot_counts(instance.request, loads, samples);
+  };
+  // The square root of 39 * 1'000'000 / 390'000 is 10; others are 3, 5, 40, 60, 64, and more.
+  EXPECT_EQ(counts_with(390'000).front(), 10);
+  EXPECT_EQ(counts_with(390'000)[1], 5);
+  EXPECT_EQ(counts_with(1'000'000'000).front(), 3);
+  EXPECT_EQ(counts_with(0).front(), 640);
+  const std::vector<int> many = counts_with(39'000);
+  EXPECT_EQ(std::count(many.begin(), many.end(), 31), 0);  // of 40 lanes: not fewer than half
+}
+
 TEST(ChooseSlotRule, TimesWhatItPlaces) {
   for (int i = 0; i < 500; ++i) {
     RulesCase instance(i);
@@ -54,6 +133,22 @@ TEST(ChooseSlotRule, TimesWhatItPlaces) {
           << oracle::describe(instance.of);
     }
   }
+}
+
+TEST(ChooseSlotRule, TriesTheFastestNumberFirst) {
+  int differing = 0;
+  for (int i = 0; i < 200; ++i) {
+    RulesCase instance(i);
+    instance.of.plan.limits = {};
+    StepEvaluator evaluator(instance.of.plan, instance.of.costs);
+    const std::vector<int> counts =
+        slot_counts(instance.request, instance.loads, instance.placement.samples[0]);
+    const RuleResult chosen = choose_slot_rule(
+        instance.request, instance.loads, evaluator, 0, {.budget = 0}, instance.placement);
+    EXPECT_EQ(chosen.rule.num_slots, counts.front());
+    differing += counts.front() != counts.back() ? 1 : 0;
+  }
+  EXPECT_GT(differing, 100);
 }
 
 // Not only where nothing else fits: a tighter limit would find them then, and be faster.
