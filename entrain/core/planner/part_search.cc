@@ -127,7 +127,7 @@ class Search {
       std::erase_if(entries_, [&](const PlanEntry& of) { return of.bound_ns >= threshold(); });
     }
     for (PlanEntry& entry : entries_) {
-      entry.estimate_ns = bounds.estimate(entry.config);
+      entry.estimate_ns = bounds.estimate(scorer_.with_suited_slots(entry.config));
     }
     result_.lower_bound_ns = least == kNoStop ? 0 : least / num_batches();
   }

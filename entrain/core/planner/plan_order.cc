@@ -12,8 +12,8 @@ using std::int64_t;
 
 constexpr int64_t kMostGuesses = 64;
 constexpr int64_t kMostGuessUnits = 700'000;
-constexpr int64_t kScoutsShare = 2;  // of the units of `first`, for all scouts
-constexpr int64_t kScoutShare = 16;  // likewise for one at most
+constexpr int64_t kScoutsPercent = 67;  // of the units of `first`, for all scouts
+constexpr int64_t kScoutShare = 16;     // one of them takes at most this part
 
 // Where guided, an eighth of the units are guessed, two to four configurations, four to eight from
 // 2,048 samples on.
@@ -92,7 +92,7 @@ GuessChoice choose_guesses(const std::vector<PlanEntry>& by_estimate,
   }
   units = 0;
   for (const PlanEntry& entry : by_estimate) {
-    if (limits.guided || kScoutsShare * units >= most_units ||
+    if (limits.guided || 100 * units >= kScoutsPercent * most_units ||
         std::ssize(chosen.scouts) >= kMostGuesses) {
       break;
     }

@@ -39,8 +39,8 @@ struct GuessChoice {
 // lane. Estimates favour few replicas of many lanes, which deal worst with uneven samples.
 //
 // Scouts: of each other kind the first by estimate, if it takes little, as long as all of them
-// count no more than half of those units. A kind has the same replicas, layout and degrees; its
-// other numbers of lanes a search finds by itself. None where guided.
+// count no more than two thirds of those units. A kind has the same replicas, layout and degrees;
+// its other numbers of lanes a search finds by itself. None where guided.
 //
 // Shapes  by_estimate: entries by rising estimate; units_of: PlanScorer::guess_units().
 // Cost    one call of units_of() for each entry that may be guessed.

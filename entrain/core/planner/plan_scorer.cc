@@ -246,7 +246,23 @@ PlanCandidate PlanScorer::score(const PlanShape& config,
   return needed || total_ns(with) < to_beat ? with : without;
 }
 
-std::int64_t PlanScorer::guess(const PlanShape& config, bool searched, std::int64_t far_ns) const {
+PlanShape PlanScorer::with_suited_slots(PlanShape config) const {
+  std::int64_t least = bounds_.estimate(config);
+  while (request_.policy == "entrain" && config.num_slots > 1) {
+    PlanShape half = config;
+    half.num_slots /= 2;
+    const std::int64_t of_half = bounds_.estimate(half);
+    if (of_half >= least) {
+      break;
+    }
+    least = of_half;
+    config = std::move(half);
+  }
+  return config;
+}
+
+std::int64_t PlanScorer::guess(const PlanShape& given, bool searched, std::int64_t far_ns) const {
+  const PlanShape config = with_suited_slots(given);
   const auto quick_step = [&](Plan plan, const StepCosts& costs) {
     plan.policy = plan.policy == "entrain" ? "lpt-2d" : plan.policy;
     return score_step(plan, costs, request_.first_step, request_.seed);

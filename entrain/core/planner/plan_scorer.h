@@ -67,14 +67,19 @@ class PlanScorer {
                 std::span<const std::int64_t> rival = {});
   [[nodiscard]] int simulated_steps() const { return simulated_steps_; }
 
-  // A step of the first batch under a quick assignment, by `lpt-2d` where the policy searches, with
-  // the fewest recomputed layers that are estimated to fit where it would not fit without: knows
-  // the pipeline's fill and drain and oversized samples. `searched`: then by the policy itself, by
-  // its shortest search, which may give up beyond `far_ns`. Not a bound, and not counted as a
-  // simulated step; kNoStop if state exceeds a lane's memory. May run on several threads at a time.
+  // Where the policy chooses the number of slots: with the plan's halved as long as the estimate
+  // falls, since most of a short step's many slots are launches. Else as it is.
+  [[nodiscard]] PlanShape with_suited_slots(PlanShape config) const;
+
+  // A step of the first batch under a quick assignment, by `lpt-2d` where the policy searches, in
+  // the number of slots that suits it, with the fewest recomputed layers that are estimated to fit
+  // where it would not fit without: knows the pipeline's fill and drain and oversized samples.
+  // `searched`: then by the policy itself, by its shortest search, which may give up beyond
+  // `far_ns`. Not a bound, and not counted as a simulated step; kNoStop if state exceeds a lane's
+  // memory. May run on several threads at a time.
   // Requires  memory allows a cut.
   // Cost      some milliseconds; `searched` some tens.
-  [[nodiscard]] std::int64_t guess(const PlanShape& config,
+  [[nodiscard]] std::int64_t guess(const PlanShape& given,
                                    bool searched,
                                    std::int64_t far_ns = kNoStop) const;
   // Its cost in units on stages (plan_units.h), about.

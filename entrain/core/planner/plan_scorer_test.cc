@@ -80,7 +80,7 @@ TEST(PlanScorer, GuessesByTheQuickestPolicyOrByItsOwn) {
   const PlanScorer scorer(request);
   int differing = 0;
   for (const PlanShape& config : oracle::all_configs(plan_case, scorer.space().degrees())) {
-    Plan plan = scorer.make_candidate(config).plan;
+    Plan plan = scorer.make_candidate(scorer.with_suited_slots(config)).plan;
     const Profile profile = cluster_profile(*request.profile, *request.cluster, plan.replicas);
     const StepCosts costs = step_costs(*request.model, plan, profile, request.batches.front());
     const auto step_by = [&](const char* policy) {
@@ -94,6 +94,37 @@ TEST(PlanScorer, GuessesByTheQuickestPolicyOrByItsOwn) {
   }
   EXPECT_GT(differing, 0);
   EXPECT_EQ(scorer.simulated_steps(), 0);
+}
+
+TEST(PlanScorer, HalvesSlotsAsLongAsTheEstimateFalls) {
+  Rng rng(44);
+  int halved = 0;
+  for (int i = 0; i < oracle::case_count(30); ++i) {
+    oracle::PlanCase plan_case = oracle::make_plan_case(rng, 8);
+    plan_case.request.policy = i % 2 == 0 ? "entrain" : "lpt-2d";
+    const PlanSearchRequest request = plan_case.request_of();
+    const PlanScorer scorer(request);
+    for (PlanShape config : oracle::all_configs(plan_case, scorer.space().degrees())) {
+      if (scorer.bounds().bound(config).cause == BoundCause::kMemory) {
+        continue;
+      }
+      const PlanShape suited = scorer.with_suited_slots(config);
+      if (request.policy == "entrain") {
+        halved += suited.num_slots < config.num_slots ? 1 : 0;
+        for (; config.num_slots > suited.num_slots; config.num_slots /= 2) {
+          PlanShape half = config;
+          half.num_slots /= 2;
+          EXPECT_LT(scorer.bounds().estimate(half), scorer.bounds().estimate(config));
+        }
+        PlanShape half = config;
+        half.num_slots /= 2;
+        EXPECT_TRUE(config.num_slots == 1 ||
+                    scorer.bounds().estimate(half) >= scorer.bounds().estimate(config));
+      }
+      EXPECT_EQ(suited, config);
+    }
+  }
+  EXPECT_GT(halved, oracle::met_count(10));
 }
 
 TEST(PlanScorer, GivesUpGuessesThatAreFarBehind) {
