@@ -12,8 +12,13 @@ using std::int64_t;
 
 constexpr int64_t kMostGuesses = 64;
 constexpr int64_t kMostGuessUnits = 700'000;
-constexpr int64_t kScoutsPercent = 67;  // of the units of `first`, for all scouts
-constexpr int64_t kScoutShare = 16;     // one of them takes at most this part
+
+// Cheap scouts come first, since dear ones would use up their units.
+struct ScoutLimits {
+  int64_t share;    // one of them takes at most this part of the units of `first`
+  int64_t percent;  // of those units, for it and all before
+};
+constexpr ScoutLimits kScouts[] = {{.share = 16, .percent = 67}, {.share = 8, .percent = 100}};
 
 // Where guided, an eighth of the units are guessed, two to four configurations, four to eight from
 // 2,048 samples on.
@@ -29,6 +34,34 @@ std::vector<int> kind_of(const PlanShape& config) {
     kind.push_back(module.virtual_stages);
   }
   return kind;
+}
+
+// Of kinds that are not among these.
+std::set<int64_t> choose_scouts(const std::vector<PlanEntry>& by_estimate,
+                                const std::function<int64_t(const PlanShape&)>& units_of,
+                                int64_t most_units,
+                                std::set<std::vector<int>> kinds) {
+  std::set<int64_t> scouts;
+  int64_t units = 0;
+  for (const ScoutLimits& limits : kScouts) {
+    std::set<std::vector<int>> asked = kinds;
+    for (const PlanEntry& entry : by_estimate) {
+      if (100 * units >= limits.percent * most_units || std::ssize(scouts) >= kMostGuesses) {
+        break;
+      }
+      std::vector<int> kind = kind_of(entry.config);
+      if (!asked.insert(kind).second) {
+        continue;
+      }
+      const int64_t more = units_of(entry.config);
+      if (limits.share * more <= most_units) {
+        units += more;
+        kinds.insert(std::move(kind));
+        scouts.insert(entry.number);
+      }
+    }
+  }
+  return scouts;
 }
 
 // Whether lanes go on from the best plan as they went to it, twice as many.
@@ -90,19 +123,8 @@ GuessChoice choose_guesses(const std::vector<PlanEntry>& by_estimate,
       chosen.first.insert(entry.number);
     }
   }
-  units = 0;
-  for (const PlanEntry& entry : by_estimate) {
-    if (limits.guided || 100 * units >= kScoutsPercent * most_units ||
-        std::ssize(chosen.scouts) >= kMostGuesses) {
-      break;
-    }
-    if (kinds.insert(kind_of(entry.config)).second) {
-      const int64_t more = units_of(entry.config);
-      if (kScoutShare * more <= most_units) {
-        units += more;
-        chosen.scouts.insert(entry.number);
-      }
-    }
+  if (!limits.guided) {
+    chosen.scouts = choose_scouts(by_estimate, units_of, most_units, std::move(kinds));
   }
   return chosen;
 }

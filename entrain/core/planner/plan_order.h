@@ -38,9 +38,10 @@ struct GuessChoice {
 // the limits allow, the first of each other number of replicas that counts no more, and all of one
 // lane. Estimates favour few replicas of many lanes, which deal worst with uneven samples.
 //
-// Scouts: of each other kind the first by estimate, if it takes little, as long as all of them
-// count no more than two thirds of those units. A kind has the same replicas, layout and degrees;
-// its other numbers of lanes a search finds by itself. None where guided.
+// Scouts: of each other kind the first by estimate, if it counts no more than a sixteenth of those
+// units, as long as all of them count no more than two thirds; then of kinds left over likewise,
+// up to an eighth each and all units for all of them. A kind has the same replicas, layout and
+// degrees; its other numbers of lanes a search finds by itself. None where guided.
 //
 // Shapes  by_estimate: entries by rising estimate; units_of: PlanScorer::guess_units().
 // Cost    one call of units_of() for each entry that may be guessed.

@@ -41,7 +41,7 @@ TEST(ChooseGuesses, TakesTheFirstByEstimateAndOneOfEachNumberOfReplicas) {
 TEST(ChooseGuesses, SendsOneScoutOfEachOtherKindThatTakesLittle) {
   const auto units = [](const PlanShape& config) {
     const int tensor = config.modules.front().degrees.tensor_parallel;
-    return tensor == 1 ? kDear : tensor == 8 ? std::int64_t{50'000} : std::int64_t{40'000};
+    return tensor == 1 ? kDear : tensor == 8 ? std::int64_t{90'000} : std::int64_t{40'000};
   };
   const std::vector<PlanEntry> entries = entries_of({shape(2, {module(3, 1), module(5, 1)}),
                                                      shape(2, {module(4, 1), module(4, 1)}),
@@ -51,9 +51,33 @@ TEST(ChooseGuesses, SendsOneScoutOfEachOtherKindThatTakesLittle) {
                                                      shape(2, {module(2, 2), module(2, 2)}),
                                                      shape(2, {module(5, 1), module(3, 1)})});
   EXPECT_EQ(choose_guesses(entries, units, {}).first, (std::set<std::int64_t>{0, 1}));
-  // Of 2 and 3, which differ in lanes alone, the first; 4 takes more than a sixteenth.
+  // Of 2 and 3, which differ in lanes alone, the first; 4 takes more than an eighth.
   EXPECT_EQ(choose_guesses(entries, units, {}).scouts, (std::set<std::int64_t>{2, 5}));
   EXPECT_TRUE(choose_guesses(entries, units, {.guided = true}).scouts.empty());
+}
+
+// Of 700,000 units cheap kinds count up to two thirds, whatever comes before them by estimate, and
+// kinds of up to an eighth the rest.
+TEST(ChooseGuesses, SendsCheapScoutsBeforeDearOnes) {
+  std::vector<PlanShape> shapes(2, shape(2, {module(4, 1)}));
+  for (int kind = 2; kind < 40; ++kind) {
+    shapes.push_back(shape(2, {module(4, kind)}));
+    shapes.push_back(shape(2, {module(5, kind)}));
+  }
+  int asked = 0;
+  const auto units = [&](const PlanShape& config) {
+    const int tensor = config.modules.front().degrees.tensor_parallel;
+    ++asked;
+    return tensor == 1 ? kDear : std::int64_t{tensor < 10 ? 80'000 : 40'000};
+  };
+  const GuessChoice chosen = choose_guesses(entries_of(shapes), units, {});
+  // Kinds 10 to 21 count 480,000 units, 2 to 4 another 240,000.
+  std::set<std::int64_t> expected{2, 4, 6};
+  for (int kind = 10; kind < 22; ++kind) {
+    expected.insert(2 * kind - 2);
+  }
+  EXPECT_EQ(chosen.scouts, expected);
+  EXPECT_EQ(asked, 2 + 20 + 3);  // two first ones, and each kind once a pass
 }
 
 TEST(ChooseGuesses, TakesFewWhereGuided) {
