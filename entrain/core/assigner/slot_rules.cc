@@ -102,7 +102,7 @@ class RuleChooser {
     if (search.start != nullptr) {
       best_ = rule_for(*search.start, num_samples_);
     } else {
-      best_.num_slots = request_.options.choose_slots
+      best_.num_slots = request_.options.choose_slots && budget_ > 0
                             ? slot_counts_.front()
                             : std::min(request_.plan->num_slots, num_samples_);
       best_.shape = request_.options.shape ? kTriangle : kFlat;

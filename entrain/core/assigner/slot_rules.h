@@ -35,7 +35,8 @@ struct RuleSearch {
   // Whether slots within the bytes are tried where they cost the others a twentieth of the time.
   bool beyond = true;
   // Tried first, and then numbers of slots outwards from its own as long as they win, or all where
-  // segments are spread; null: slot_counts(), one after the other.
+  // segments are spread; null: slot_counts(), one after the other, or without a budget the plan's
+  // number alone, since the fastest by the formula may be many slots that take long to simulate.
   const SlotRule* start = nullptr;
 };
 

@@ -141,12 +141,21 @@ TEST(ChooseSlotRule, TriesTheFastestNumberFirst) {
     RulesCase instance(i);
     instance.of.plan.limits = {};
     StepEvaluator evaluator(instance.of.plan, instance.of.costs);
-    const std::vector<int> counts =
-        slot_counts(instance.request, instance.loads, instance.placement.samples[0]);
-    const RuleResult chosen = choose_slot_rule(
-        instance.request, instance.loads, evaluator, 0, {.budget = 0}, instance.placement);
-    EXPECT_EQ(chosen.rule.num_slots, counts.front());
-    differing += counts.front() != counts.back() ? 1 : 0;
+    const std::vector<int>& samples = instance.placement.samples[0];
+    const int own = std::min(instance.of.plan.num_slots, static_cast<int>(samples.size()));
+    const std::vector<int> counts = slot_counts(instance.request, instance.loads, samples);
+    const auto number_within = [&](int budget) {
+      return choose_slot_rule(instance.request,
+                              instance.loads,
+                              evaluator,
+                              0,
+                              {.budget = budget},
+                              instance.placement)
+          .rule.num_slots;
+    };
+    EXPECT_EQ(number_within(1), counts.front());
+    EXPECT_EQ(number_within(0), own);
+    differing += counts.front() != own ? 1 : 0;
   }
   EXPECT_GT(differing, 100);
 }

@@ -66,18 +66,18 @@ TEST(ChooseGuesses, SendsCheapScoutsBeforeDearOnes) {
   }
   int asked = 0;
   const auto units = [&](const PlanShape& config) {
-    const int tensor = config.modules.front().degrees.tensor_parallel;
+    const int kind = config.modules.front().degrees.tensor_parallel;
     ++asked;
-    return tensor == 1 ? kDear : std::int64_t{tensor < 10 ? 80'000 : 40'000};
+    return kind == 1 ? kDear : std::int64_t{kind % 2 == 0 ? 40'000 : 80'000};
   };
   const GuessChoice chosen = choose_guesses(entries_of(shapes), units, {});
-  // Kinds 10 to 21 count 480,000 units, 2 to 4 another 240,000.
-  std::set<std::int64_t> expected{2, 4, 6};
-  for (int kind = 10; kind < 22; ++kind) {
+  // The even kinds up to 24 count 480,000 units, 3, 5 and 7 another 240,000.
+  std::set<std::int64_t> expected{4, 8, 12};
+  for (int kind = 2; kind <= 24; kind += 2) {
     expected.insert(2 * kind - 2);
   }
   EXPECT_EQ(chosen.scouts, expected);
-  EXPECT_EQ(asked, 2 + 20 + 3);  // two first ones, and each kind once a pass
+  EXPECT_EQ(asked, 2 + 23 + 3);  // two first ones, and each kind once a pass
 }
 
 TEST(ChooseGuesses, TakesFewWhereGuided) {
