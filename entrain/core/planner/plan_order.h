@@ -44,7 +44,7 @@ struct GuessChoice {
 // degrees; its other numbers of lanes a search finds by itself. None where guided.
 //
 // Shapes  by_estimate: entries by rising estimate; units_of: PlanScorer::guess_units().
-// Cost    one call of units_of() for each entry that may be guessed.
+// Cost    one call of units_of() for each entry that may be guessed first, up to two for a kind.
 GuessChoice choose_guesses(const std::vector<PlanEntry>& by_estimate,
                            const std::function<std::int64_t(const PlanShape&)>& units_of,
                            const GuessLimits& limits);
